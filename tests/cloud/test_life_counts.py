@@ -11,11 +11,11 @@ from moorage_testing.waiting import until
 
 BUDGET: dict[str, tuple[int, int, int, int]] = {
     "rebuild": (22, 6, 1, 4),
-    "rescue": (16, 4, 1, 4),
-    "unrescue": (16, 4, 1, 0),
-    "trigger_crash_dump": (16, 4, 1, 0),
+    "rescue": (15, 4, 1, 4),
+    "unrescue": (15, 4, 1, 0),
+    "trigger_crash_dump": (15, 4, 1, 0),
     "soft delete": (14, 5, 1, 0),
-    "restore": (21, 5, 1, 0),
+    "restore": (20, 5, 1, 0),
 }
 """Operation → at most so many (statements on SQLite, commits, commands to hosts, calls of the network service)."""
 

@@ -16,14 +16,14 @@ from moorage.main.config import Hosts
 from moorage_testing.waiting import until
 
 BUDGET: dict[str, tuple[int, int, int]] = {
-    "resize": (63, 13, 5),
-    "revert": (44, 9, 5),
-    "migrate": (61, 13, 5),
-    "confirm": (31, 7, 2),
-    "live migration": (98, 23, 20),
-    "resize with a volume": (65, 14, 6),
-    "revert with a volume": (46, 10, 6),
-    "evacuation with a volume": (58, 11, 6),
+    "resize": (50, 10, 5),
+    "revert": (40, 8, 5),
+    "migrate": (48, 10, 5),
+    "confirm": (29, 7, 2),
+    "live migration": (90, 20, 20),
+    "resize with a volume": (52, 11, 6),
+    "revert with a volume": (42, 9, 6),
+    "evacuation with a volume": (51, 11, 6),
 }
 """Operation → at most so many (statements on SQLite, commits, commands to hosts): three statements and a commit more than was
 measured, for when the network service tells that a port is up may make one more look of it. A live migration (66, 13 and 7) is looked at
@@ -52,9 +52,9 @@ CALLS: dict[str, dict[str, int]] = {
 LOOKS = "GET ports"
 PERMITTED = {"compute:servers:resize:cross_cell": "role:admin"}
 ACROSS_CELLS: dict[str, tuple[int, int, int]] = {
-    "within the cell": (64, 15, 6),
-    "to another cell": (76, 18, 6),
-    "revert": (61, 14, 5),
+    "within the cell": (52, 13, 6),
+    "to another cell": (64, 16, 6),
+    "revert": (58, 13, 5),
     "confirm": (38, 9, 2),
 }
 """The same of migrations of who may have servers moved to other cells, and of the revert and the confirmation of those that were."""

@@ -17,8 +17,8 @@ from moorage_testing.waiting import until
 
 BUDGET: dict[str, tuple[int, int, int]] = {
     "boot": (17, 6, 2),
-    "attach": (32, 4, 2),
-    "swap": (19, 5, 2),
+    "attach": (28, 4, 2),
+    "swap": (17, 5, 2),
     "detach": (16, 5, 1),
     "extend": (21, 6, 1),
     "createImage": (19, 5, 0),

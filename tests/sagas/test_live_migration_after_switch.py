@@ -81,6 +81,29 @@ async def test_a_port_detached_while_the_guest_is_sent_does_not_block(
         assert port not in {nic.port for nic in server.nics}
 
 
+async def test_a_port_deleted_while_ports_are_bound_one_by_one_is_left_out(
+    small: SmallRegion, monkeypatch: Any, caplog: pytest.LogCaptureFixture
+) -> None:
+    """It was shown right before it was to be bound alone."""
+    asked = await live_migrating(small)
+    network = small.network
+    port, show = next(iter(network.ports)), network.port
+
+    async def shown_once_more(id: Any) -> Any:
+        now = await show(id)
+        if id == port:
+            del network.ports[port]
+        return now
+
+    monkeypatch.setattr(network, "port", shown_once_more)
+    after_the_switch(small, monkeypatch, network.inactive.clear)
+    with caplog.at_level("INFO"):
+        await execute_move(small, asked)
+    server = await assert_moved(small)
+    assert port not in {nic.port for nic in server.nics}
+    assert "will be tried again" not in caplog.text
+
+
 async def test_a_port_hidden_by_the_network_service_is_waited_for(small: SmallRegion, monkeypatch: Any) -> None:
     """RULES §22: who lost a role is shown nothing, and no card goes for that."""
     asked = await live_migrating(small)

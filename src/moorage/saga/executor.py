@@ -130,7 +130,7 @@ class _Executor:
         options: ExecuteOptions,
     ) -> None:
         self.saga, self.operation, self.input, self.context = saga, operation, input, context
-        self.log = log
+        self.log, self.cache = log, dict[str, Any]()
         self.clock, self.limits = options.get("clock", WALL), options.get("limits", LIMITS)
         self.max_attempts = options.get("max_attempts") or (saga.group.max_attempts if saga.group else 0)
         self.state = ReplayedState(saga, log.journal)
@@ -377,6 +377,7 @@ class _Executor:
             phase=phase,
             past=self.past,
             line=self._line(at, phase, attempt),
+            cache=self.cache,
             _step=name,
             _view=held,
             _executor=self,

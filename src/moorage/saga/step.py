@@ -88,6 +88,8 @@ class Run(Generic[Input_co, Context_co]):
     """The point of no return lies behind for certain: what fails is tried again until it is done."""
     line: int
     """A number that grows from step to step, and is the same whenever the same step of the same attempt is done again."""
+    cache: dict[str, Any]
+    """What this executor's steps keep for later ones to spare them a read; lost with the process, and then it is read."""
     _step: str
     _view: int
     _executor: ResultReader

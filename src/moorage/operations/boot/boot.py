@@ -238,7 +238,7 @@ async def _show_active(run: BootRun) -> None:
         return shown_active(run, server, started, now, networks)
 
     def also(tx: Tx) -> None:
-        actions.finish(tx, boot.server.id, request_of(boot), (event,), now, None, as_given=True)
+        actions.finish(tx, boot.server.id, request_of(boot), (event,), now, None)
 
     if generation is not None and ports is not None:
         written = recorded(run, claim, ports, generation, now)

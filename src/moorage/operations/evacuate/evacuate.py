@@ -56,7 +56,7 @@ from moorage.operations.steps.hosts import command_context
 from moorage.operations.steps.vif_plugging import VIF_PLUGGING_MAX_S, await_plugged
 from moorage.saga import Saga, on_some_host, step
 from moorage.sql import Tx
-from moorage.store.cell import actions, migrations
+from moorage.store.cell import migrations
 from moorage.store.cell import servers as cell_servers
 
 HOST_PATIENCE_S = 300.0
@@ -70,7 +70,8 @@ OVER = frozenset({MigrationStatus.DONE, MigrationStatus.COMPLETED})
 )
 async def record_destination(run: EvacuateRun) -> None:
     """Write the destination into the move's record."""
-    await _show(run, TaskState.REBUILD_BLOCK_DEVICE_MAPPING, MigrationStatus.PRE_MIGRATING)
+    rebuilds = server_action.ActionProgress(EVENTS[:1], ((EVENTS[1], run[claim_host].name),))
+    await _show(run, TaskState.REBUILD_BLOCK_DEVICE_MAPPING, MigrationStatus.PRE_MIGRATING, rebuilds)
 
 
 @step(
@@ -97,11 +98,15 @@ async def keep_old_guest(run: EvacuateRun) -> None:
     await back.keep_guest(run, moving.current_end(run.input.server).cell)
 
 
-async def _show(run: EvacuateRun, task: TaskState, status: MigrationStatus) -> None:
+async def _show(
+    run: EvacuateRun,
+    task: TaskState,
+    status: MigrationStatus,
+    progress: server_action.ActionProgress | None = None,
+) -> None:
     claim = run[claim_host]
     to = {**move_claims.destination(claim), "dest_cell": None if claim.cell == cell_of(run) else claim.cell}
-    rebuilds = server_action.ActionProgress(EVENTS[:1], ((EVENTS[1], run[claim_host].name),))
-    await moving.show(run, cell_of(run), run.input.migration, status, task, rebuilds, unless=OVER, **to)
+    await moving.show(run, cell_of(run), run.input.migration, status, task, progress, unless=OVER, **to)
 
 
 @step(
@@ -180,7 +185,7 @@ async def show_evacuated(run: EvacuateRun) -> None:
 
     def also(tx: Tx) -> None:
         moving.with_status(tx, run.input.migration, MigrationStatus.DONE, unless=OVER)
-        actions.finish(tx, run.input.server.id, server_action.request_of(run), ended_well(run, now), now, None)
+        server_action.finish(tx, run, ended_well(run, now), now)
 
     by, changed = records.fence(run), lambda server: evacuated(run, server, now)
     await records.change(run.context, moving.current_end(run.input.server).cell, run.input.server.id, by, changed, also)

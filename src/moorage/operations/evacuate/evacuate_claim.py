@@ -29,7 +29,6 @@ from moorage.operations.steps.servers import LocatedServer
 from moorage.operations.steps.volumes import VOLUME_PATIENCE_S, or_left_to_delete
 from moorage.saga import Run, step
 from moorage.sql import Tx
-from moorage.store.cell import actions
 
 NETWORK_PATIENCE_S = 300.0
 ACTION = "evacuate"
@@ -60,7 +59,7 @@ async def fail_action(run: EvacuateRun) -> None:
 
     def finish(tx: Tx) -> None:
         moving.with_status(tx, run.input.migration, status)
-        actions.finish(tx, run.input.server.id, server_action.request_of(run), events, now, "Error")
+        server_action.finish(tx, run, events, now, "Error")
 
     def after(server: Server) -> Server:
         if turned is None or run.cancelled is not None:
@@ -130,7 +129,7 @@ async def bind_ports(run: EvacuateRun) -> tuple[Port, ...]:
     claim, cards = run[claim_host], run[read_ports]
     if not cards.ports:
         return ()
-    await moving.not_overtaken(run, cell_of(run))
+    await records.not_overtaken(run, cell_of(run))
     options = BindOptions(
         subnets=claim.subnets,
         other_subnets=other_subnets(cards.ports, cards.networks, claim.subnets),

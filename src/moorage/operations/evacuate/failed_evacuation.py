@@ -50,7 +50,7 @@ async def bind_back(
     A port that the network service cannot bind there stays unbound; it is still the server's, with its addresses.
     """
     end, server = moving.current_end(run.input.server), run.input.server.id
-    await moving.not_overtaken(run, end.cell)
+    await records.not_overtaken(run, end.cell)
     tried = (end.name, *names_of(run.context.placement.world(), run.tried), claim.name)
     options = BindOptions(profiles=move_ports.profiles_of(cards), tried=tried, keeps=keeps)
 

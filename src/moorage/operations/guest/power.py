@@ -23,7 +23,6 @@ from moorage.operations.steps.hosts import command_context
 from moorage.operations.steps.servers import LocatedServer
 from moorage.saga import Run, Saga, step
 from moorage.sql import Tx
-from moorage.store.cell import actions
 from moorage.store.doubts import seq_of
 from moorage.store.region import operations as region_operations
 from moorage.store.region import servers as region_servers
@@ -86,9 +85,7 @@ async def begin_action(run: PowerRun) -> LocatedServer:
     if located.server is None or located.cell is None or located.server.host is None:
         raise NotFound(f"server {run.input.server.id} is on no host")
     await run.context.cells[located.cell].write(
-        lambda tx: actions.write(
-            tx, server_action.action_of(run, EFFECTS[run.input.verb].action, EFFECTS[run.input.verb].event)
-        )
+        lambda tx: server_action.begin(tx, run, EFFECTS[run.input.verb].action, EFFECTS[run.input.verb].event)
     )
     return located
 
@@ -100,9 +97,7 @@ async def fail_action(run: PowerRun) -> None:
     if located.cell is not None:
         now = server_action.now_us()
         events = (failed_event(EFFECTS[run.input.verb].event, now, None, run.turned),)
-        await run.context.cells[located.cell].write(
-            lambda tx: actions.finish(tx, run.input.server.id, server_action.request_of(run), events, now, "Error")
-        )
+        await run.context.cells[located.cell].write(lambda tx: server_action.finish(tx, run, events, now, "Error"))
 
 
 @step(
@@ -159,7 +154,7 @@ async def record_power(run: PowerRun) -> None:
         lambda server: msgspec.structs.replace(
             server, vm_state=effect.becomes, task_state=None, power_state=state, updated_at=now
         ),
-        lambda tx: actions.finish(tx, run.input.server.id, server_action.request_of(run), events, now, None),
+        lambda tx: server_action.finish(tx, run, events, now),
         last=True,
     )
 

@@ -43,7 +43,6 @@ from moorage.operations.steps.volumes import (
 )
 from moorage.saga import Run, Saga, step
 from moorage.sql import Tx
-from moorage.store.cell import actions
 
 ACTION = "rebuild"
 EVENTS = ("rebuild_server", "compute_rebuild_instance")
@@ -86,15 +85,12 @@ async def begin_action(run: RebuildRun) -> LocatedServer:
     located = await records.sure(run.context, run.input.server.id)
     if located.server is None or located.cell is None or located.server.host is None:
         raise NotFound(f"server {run.input.server.id} is on no host")
-    written = await records.change(
-        run.context,
-        located.cell,
-        located.server.id,
-        records.fence(run),
+    return await records.begun(
+        run,
+        located,
         lambda server: with_new(run.input, server),
-        lambda tx: actions.write(tx, server_action.action_of(run, ACTION, *EVENTS)),
+        lambda tx: server_action.begin(tx, run, ACTION, *EVENTS),
     )
-    return LocatedServer(written, located.cell)
 
 
 def with_new(input: Rebuild, server: Server) -> Server:
@@ -123,7 +119,7 @@ async def fail_action(run: RebuildRun) -> None:
         return msgspec.structs.replace(server, **old, task_state=None, progress=0)
 
     def finish(tx: Tx) -> None:
-        actions.finish(tx, run.input.server.id, server_action.request_of(run), events, now, "Error")
+        server_action.finish(tx, run, events, now, "Error")
 
     await records.change(run.context, located.cell, located.server.id, records.fence(run), after, finish, last=True)
 
@@ -172,7 +168,7 @@ async def hold_root(run: RebuildRun) -> str:
 async def _not_overtaken(run: RebuildRun, located: LocatedServer) -> None:
     """Check the fence before the volume is changed: an executor that was overtaken writes no image. Raises Stale."""
     assert located.cell is not None
-    await records.change(run.context, located.cell, run.input.server.id, records.fence(run), lambda server: server)
+    await records.not_overtaken(run, located.cell)
 
 
 @hold_root.undo
@@ -276,7 +272,7 @@ async def record_rebuilt(run: RebuildRun) -> None:
         run.input.server.id,
         records.fence(run),
         lambda server: rebuilt(run.input, server, state, now),
-        lambda tx: actions.finish(tx, run.input.server.id, server_action.request_of(run), events, now, None),
+        lambda tx: server_action.finish(tx, run, events, now),
         last=True,
     )
 

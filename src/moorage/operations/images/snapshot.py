@@ -26,7 +26,6 @@ from moorage.operations.steps import servers as records
 from moorage.operations.steps.failures import failed_event
 from moorage.operations.steps.servers import LocatedServer
 from moorage.saga import Run, Saga, step
-from moorage.store.cell import actions
 from moorage.store.region import servers as region_servers
 
 HOST_PATIENCE_S = 300.0
@@ -79,7 +78,7 @@ async def begin_action(run: SnapshotRun) -> LocatedServer:
     if located.server is None or located.cell is None or located.server.host is None:
         raise NotFound(f"server {run.input.server.id} is on no host")
     await run.context.cells[located.cell].write(
-        lambda tx: actions.write(tx, server_action.action_of(run, ACTIONS[run.input.kind], EVENTS[run.input.kind]))
+        lambda tx: server_action.begin(tx, run, ACTIONS[run.input.kind], EVENTS[run.input.kind])
     )
     return located
 
@@ -92,9 +91,7 @@ async def fail_action(run: SnapshotRun) -> None:
         now = server_action.now_us()
         host = None if located.server is None else located.server.host
         events = (failed_event(EVENTS[run.input.kind], now, host, run.turned),)
-        await run.context.cells[located.cell].write(
-            lambda tx: actions.finish(tx, run.input.server.id, server_action.request_of(run), events, now, "Error")
-        )
+        await run.context.cells[located.cell].write(lambda tx: server_action.finish(tx, run, events, now, "Error"))
 
 
 @step(region=True, needs=(begin_action,), no_undo="what is being done goes with the operation")
@@ -145,9 +142,7 @@ async def record_snapshot(run: SnapshotRun) -> None:
     located, now = run[begin_action], server_action.now_us()
     assert located.cell is not None
     events = (ActionEvent(EVENTS[run.input.kind], now, now, "Success", _server(run).host),)
-    await run.context.cells[located.cell].write(
-        lambda tx: actions.finish(tx, run.input.server.id, server_action.request_of(run), events, now, None)
-    )
+    await run.context.cells[located.cell].write(lambda tx: server_action.finish(tx, run, events, now))
 
 
 @step(needs=(record_snapshot,), no_undo="it only goes forward", patience_s=IMAGE_PATIENCE_S)

@@ -30,7 +30,6 @@ from moorage.operations.steps.servers import LocatedServer
 from moorage.placement.claims import amounts_of, portions
 from moorage.saga import Run, step
 from moorage.sql import Tx
-from moorage.store.cell import actions
 
 NETWORK_PATIENCE_S = 120.0
 CLAIM_ROUNDS_MAX = 50
@@ -74,15 +73,12 @@ async def begin_action(run: AttachRun) -> LocatedServer:
     if located.server is None or located.cell is None or located.server.host is None:
         raise NotFound(f"server {run.input.server.id} is on no host")
     taken = run.input.nic.index + 1
-    written = await records.change(
-        run.context,
-        located.cell,
-        located.server.id,
-        records.fence(run),
+    return await records.begun(
+        run,
+        located,
         lambda server: msgspec.structs.replace(server, next_nic=max(server.next_nic, taken)),
-        lambda tx: actions.write(tx, server_action.action_of(run, ACTION, EVENT)),
+        lambda tx: server_action.begin(tx, run, ACTION, EVENT),
     )
-    return LocatedServer(written, located.cell)
 
 
 @begin_action.undo
@@ -94,9 +90,7 @@ async def fail_action(run: AttachRun) -> None:
         host = None if located.server is None else located.server.host
         problem = None if run.turned is None else api_error(run.input.server, run.turned.problem())
         events = (failed_event(EVENT, now, host, run.turned, problem),)
-        await run.context.cells[located.cell].write(
-            lambda tx: actions.finish(tx, run.input.server.id, server_action.request_of(run), events, now, "Error")
-        )
+        await run.context.cells[located.cell].write(lambda tx: server_action.finish(tx, run, events, now, "Error"))
 
 
 @step(patience_s=NETWORK_PATIENCE_S, needs=(begin_action,))

@@ -46,7 +46,6 @@ from moorage.operations.steps.debts import owe
 from moorage.operations.steps.hosts import command_context, unplug_or_leave, was_never_sent
 from moorage.operations.steps.ports import nic_of, refuse_without_credentials, vif_of
 from moorage.saga import Saga, on_some_host, step
-from moorage.store.cell import actions
 from moorage.store.cell import servers as cell_servers
 
 HOST_PATIENCE_S = 120.0
@@ -98,7 +97,7 @@ async def record_nic(run: AttachRun) -> None:
         run.input.server.id,
         records.fence(run),
         lambda server: server if port is None else with_card(server, run, port, now, groups),
-        lambda tx: actions.finish(tx, run.input.server.id, server_action.request_of(run), events, now, None),
+        lambda tx: server_action.finish(tx, run, events, now),
     )
 
 

@@ -80,9 +80,7 @@ async def begin_action(run: DetachRun) -> DetachBegun:
     if located.server is None or located.cell is None or located.server.host is None:
         raise NotFound(f"server {run.input.server.id} is on no host")
     if not run.input.gone:
-        await run.context.cells[located.cell].write(
-            lambda tx: actions.write(tx, server_action.action_of(run, ACTION, EVENT))
-        )
+        await run.context.cells[located.cell].write(lambda tx: server_action.begin(tx, run, ACTION, EVENT))
     held = await _left_behind(run) if run.input.gone else held_by(await _as_it_is(run))
     return DetachBegun(located, tuple((provider, resource, amount) for (provider, resource), amount in held.items()))
 
@@ -124,9 +122,7 @@ async def fail_action(run: DetachRun) -> None:
         now = server_action.now_us()
         host = None if located.server is None else located.server.host
         events = (failed_event(EVENT, now, host, run.turned),)
-        await run.context.cells[located.cell].write(
-            lambda tx: actions.finish(tx, run.input.server.id, server_action.request_of(run), events, now, "Error")
-        )
+        await run.context.cells[located.cell].write(lambda tx: server_action.finish(tx, run, events, now, "Error"))
 
 
 @step(needs=(begin_action,), no_undo=FORWARD_ONLY, patience_s=HOST_PATIENCE_S, point_of_no_return=True)
@@ -193,7 +189,7 @@ async def forget_nic(run: DetachRun) -> None:
 
     def also(tx: Tx) -> None:
         if not run.input.gone:
-            actions.finish(tx, run.input.server.id, server_action.request_of(run), events, now, None)
+            server_action.finish(tx, run, events, now)
 
     await records.change(
         run.context,

@@ -44,7 +44,6 @@ from moorage.operations.steps.vif_plugging import VIF_PLUGGING_MAX_S
 from moorage.operations.steps.volumes import VOLUME_PATIENCE_S, or_left_to_delete
 from moorage.saga import Run, step
 from moorage.sql import Tx
-from moorage.store.cell import actions
 
 logger = logging.getLogger(__name__)
 
@@ -101,7 +100,7 @@ async def fail_action(run: LiveRun) -> None:
 
     def finish(tx: Tx) -> None:
         moving.with_status(tx, run.input.migration, status, stays=False)
-        actions.finish(tx, run.input.server.id, server_action.request_of(run), events, now, "Error")
+        server_action.finish(tx, run, events, now, "Error")
 
     changed = lambda server: as_it_was(server, None if stopped else turned, now)  # noqa: E731
     await records.change(run.context, located.cell, located.server.id, records.fence(run), changed, finish, last=True)
@@ -178,7 +177,7 @@ async def check_destination(run: LiveRun) -> MoveTarget:
     """
     claim, cards = run[claim_host], run[read_ports]
     guest = await guest_there(run, claim, cards.ports, {})
-    await server_action.show(run, cell_of(run), server_action.ActionProgress(begun=((EVENTS[1], claim.name),)))
+    server_action.ActionProgress(begun=((EVENTS[1], claim.name),)).note(run)
     try:
         return await live_migration.target_at(run, claim, run[check_source], guest, block=run.input.block)
     except HostFailed as failed:
@@ -198,7 +197,7 @@ async def bind_destination(run: LiveRun) -> Bound:
     claim, cards = run[claim_host], run[read_ports]
     if not await wants_second_bindings(run, claim, cards):
         return Bound()
-    await moving.not_overtaken(run, cell_of(run))
+    await records.not_overtaken(run, cell_of(run))
     id, profiles = run.input.server.id, claim.profiles
     return Bound(True, await run.context.network.bind_inactive(id, claim.name, cards.ports, profiles=profiles))
 
@@ -227,7 +226,8 @@ async def record_destination(run: LiveRun) -> None:
     claim = run[claim_host]
     to = move_claims.destination(claim, run[check_destination].address)
     to["dest_cell"] = None if claim.cell == cell_of(run) else claim.cell
-    await live_migration_limit.taken(run, path_of(run), **to)
+    prepares = server_action.ActionProgress(EVENTS[:2], ((EVENTS[2], claim.name),))
+    await live_migration_limit.taken(run, path_of(run), prepares, **to)
 
 
 @step(host_local=True, needs=(begin_action, claim_host, check_destination), patience_s=VOLUME_PATIENCE_S)
@@ -236,7 +236,7 @@ async def export_volumes(run: LiveRun) -> dict[str, str]:
     server, claim = server_of(run), run[claim_host]
     if not server.volumes:
         return {}
-    await moving.not_overtaken(run, cell_of(run))
+    await records.not_overtaken(run, cell_of(run))
     to = End(claim.cell, claim.name).address
     return {
         each.bdm: await live_migration.export_second_attachment(run.context, to, server, each)
@@ -265,7 +265,6 @@ async def prepare_guest(run: LiveRun) -> None:
     claim, bound = run[claim_host], run[bind_destination]
     guest = await guest_there(run, claim, bound.ports or run[read_ports].ports, run[export_volumes])
     order, to = TakeGuest(guest, run.input.migration), End(claim.cell, claim.name).address
-    await server_action.show(run, cell_of(run), server_action.ActionProgress(EVENTS[:2], ((EVENTS[2], claim.name),)))
     await run.context.hosts.change_guest(
         to, command_context(run, "prepare_guest"), guest.server, Verb.PREPARE_LIVE, order
     )

@@ -120,7 +120,7 @@ async def drop_source_bindings(run: ConfirmRun) -> None:
     await drop_bindings(run, server)
     left = {str(each.port): [old.address for old in each.old] for each in moving.moved_of(server).readdressed}
     if left:
-        await moving.not_overtaken(run, moving.current_end(server).cell)
+        await records.not_overtaken(run, moving.current_end(server).cell)
         await run.context.network.leave_addresses(server.id, left)
 
 

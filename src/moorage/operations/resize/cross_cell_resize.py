@@ -43,7 +43,6 @@ from moorage.operations.resize.prepare_cross_cell import (
     stays_in_cell,
 )
 from moorage.operations.resize.prepare_resize import (
-    EVENTS,
     HOST_PATIENCE_S,
     ResizeRun,
     activate_bindings,
@@ -55,6 +54,7 @@ from moorage.operations.resize.prepare_resize import (
 from moorage.operations.resize.resize import await_vifs, switch_volumes
 from moorage.operations.resize.resize_input import Resize
 from moorage.operations.steps import moving, record_copies, second_records, server_action
+from moorage.operations.steps import servers as records
 from moorage.operations.steps.hosts import SILENT, command_context, source_command_context
 from moorage.operations.steps.moving import End
 from moorage.saga import Saga, on_some_host, step
@@ -75,7 +75,7 @@ async def stop_guest(run: ResizeRun) -> None:
     server = server_of(run)
     if server.vm_state is not VmState.ACTIVE:
         return
-    await moving.not_overtaken(run, left_cell(run))
+    await records.not_overtaken(run, left_cell(run))
     with moving.nowhere_else():
         await run.context.hosts.power_off(
             server_action.host_of(run[begin_action]), command_context(run, "stop_guest"), server.id
@@ -160,9 +160,7 @@ async def start_guest(run: ResizeRun) -> PowerState:
     if stays_in_cell(run):
         return await resize.start_guest.do(run)
     claim, image = run[claim_host], run[transfer_image.hold_image]
-    await resize.show_stage(
-        run, TaskState.RESIZE_FINISH, server_action.ActionProgress(begun=((EVENTS[3], claim.name),))
-    )
+    await records.not_overtaken(run, left_cell(run), TaskState.RESIZE_FINISH)
     guest = await resize.guest_there(run, run[activate_bindings])
     guest = msgspec.structs.replace(guest, image=image or guest.image)
     return await _started(run, claim, guest)

@@ -6,13 +6,12 @@ from moorage.bus.verbs import Verb
 from moorage.model.errors import HostFailed, Problem
 from moorage.model.guest import MoveTarget
 from moorage.model.ids import CellId
-from moorage.model.migration import MigrationStatus
-from moorage.model.server import Server, TaskState
+from moorage.model.server import Server
 from moorage.model.volume import RESERVED
 from moorage.operations import move_claims
 from moorage.operations.boot.boot import Claim
+from moorage.operations.resize import prepare_resize
 from moorage.operations.resize.prepare_resize import (
-    EVENTS,
     HOST_PATIENCE_S,
     NETWORK_PATIENCE_S,
     ResizeRun,
@@ -22,7 +21,7 @@ from moorage.operations.resize.prepare_resize import (
     read_ports,
 )
 from moorage.operations.resize.resize_input import tries_of
-from moorage.operations.steps import moving, other_cells, record_cells, second_records, server_action
+from moorage.operations.steps import moving, other_cells, record_cells, second_records
 from moorage.operations.steps import servers as records
 from moorage.operations.steps.hosts import NO_GUEST
 from moorage.operations.steps.other_cells import CellReach
@@ -67,6 +66,7 @@ async def prepare_host(run: ResizeRun) -> MoveTarget:
     the server.
     """
     claim = run[claim_host]
+    prepare_resize.prepares(claim).note(run)
     try:
         if stays_in_cell(run):
             return await moving.target_at(run, claim)
@@ -110,7 +110,7 @@ async def reserve_volumes(run: ResizeRun) -> None:
     """
     if stays_in_cell(run) or not server_of(run).volumes:
         return
-    await moving.not_overtaken(run, left_cell(run))
+    await records.not_overtaken(run, left_cell(run))
     client = volumes_of(run.context)
     for volume in _volumes(run):
         attachments = await client.attachments_of(run.input.server.id, volume)
@@ -142,14 +142,8 @@ async def _drop_reservations(run: ResizeRun) -> None:
     no_undo="what the move's record says of its destination stays; that it failed is said by the first step's undo",
 )
 async def record_destination(run: ResizeRun) -> None:
-    """Write the destination into the move's record, and both cells if they differ."""
-    claim, left = run[claim_host], left_cell(run)
-    cells = (None, None) if stays_in_cell(run) else (left, claim.cell)
-    to = move_claims.destination(claim, run[prepare_host].address)
-    to |= {"source_cell": cells[0], "dest_cell": cells[1]}
-    move, status, task = run.input.migration, MigrationStatus.MIGRATING, TaskState.RESIZE_MIGRATING
-    sends = server_action.ActionProgress(EVENTS[1:2], ((EVENTS[2], run.input.server.host),))
-    await moving.show(run, left, move, status, task, sends, **to)
+    """Write the destination into the move's record, unless that was done before its bindings were made."""
+    await prepare_resize.record_destination.do(run)
 
 
 def server_of(run: ResizeRun) -> Server:

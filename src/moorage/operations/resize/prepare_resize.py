@@ -33,7 +33,6 @@ from moorage.operations.steps.servers import LocatedServer
 from moorage.operations.steps.volumes import disk_of
 from moorage.saga import Run, step
 from moorage.sql import Tx
-from moorage.store.cell import actions
 
 NETWORK_PATIENCE_S = 300.0
 HOST_PATIENCE_S = 300.0
@@ -41,6 +40,7 @@ HOST_UNREACHABLE, DISK_SHRINKS = "host_unreachable", "disk_shrinks"
 """Codes of hosts: the old host cannot reach the new one; the disk would lose data on any host."""
 REFUSED_THERE = frozenset({BINDING_FAILED, BINDING_FAILED_KIND})
 EVENTS = ("cold_migrate", "compute_prep_resize", "compute_resize_instance", "compute_finish_resize")
+DESTINATION_OF = "attempt whose destination is shown"
 logger = logging.getLogger(__name__)
 ResizeRun = Run[Resize, SagaContext]
 
@@ -66,7 +66,7 @@ async def fail_action(run: ResizeRun) -> None:
 
     def finish(tx: Tx) -> None:
         moving.with_status(tx, run.input.migration, status)
-        actions.finish(tx, run.input.server.id, server_action.request_of(run), events, now, "Error")
+        server_action.finish(tx, run, events, now, "Error")
 
     cause = None if run.cancelled is not None else run.turned
     changed = lambda server: as_it_was(server, cause, now)  # noqa: E731
@@ -120,12 +120,17 @@ async def give_claim_back(run: ResizeRun) -> None:
 async def prepare_host(run: ResizeRun) -> MoveTarget:
     """Read where the host takes guests; a host that is silent, or whose agent does not support moves, is skipped."""
     claim = run[claim_host]
-    await server_action.show(run, cell_of(run), server_action.ActionProgress(EVENTS[:1], ((EVENTS[1], claim.name),)))
+    prepares(claim).note(run)
     try:
         return await moving.target_at(run, claim)
     except Problem:
         run.context.placement.count_failure(claim.host, failed=True)
         raise
+
+
+def prepares(claim: Claim) -> server_action.ActionProgress:
+    """A host was found, and is prepared."""
+    return server_action.ActionProgress(EVENTS[:1], ((EVENTS[1], claim.name),))
 
 
 @step(host_local=True, needs=(read_ports, claim_host, prepare_host), patience_s=NETWORK_PATIENCE_S)
@@ -136,7 +141,7 @@ async def bind_destination(run: ResizeRun) -> bool:
     claim, cards = run[claim_host], run[read_ports]
     if not await _second(run, claim, cards):
         return False
-    await moving.not_overtaken(run, cell_of(run))
+    await show_destination(run)
     await run.context.network.bind_inactive(run.input.server.id, claim.name, cards.ports, profiles=claim.profiles)
     return True
 
@@ -160,11 +165,29 @@ async def _second(run: ResizeRun, claim: Claim, cards: Cards) -> bool:
     no_undo="what the move's record says of its destination stays; that it failed is said by the first step's undo",
 )
 async def record_destination(run: ResizeRun) -> None:
-    """Write the destination into the move's record."""
-    to = move_claims.destination(run[claim_host], run[prepare_host].address)
+    """Write the destination into the move's record, unless that was done before its bindings were made."""
+    if not _shows_destination(run):
+        await show_destination(run)
+
+
+async def show_destination(run: ResizeRun) -> None:
+    """Write the destination into the move's record, with both cells if they differ, once in each attempt. Raises Stale."""
+    if _shows_destination(run):
+        await records.not_overtaken(run, cell_of(run))
+        return
+    claim, left = run[claim_host], cell_of(run)
+    cells = (None, None) if claim.cell == left else (left, claim.cell)
+    to = move_claims.destination(claim, run[prepare_host].address)
+    to |= {"source_cell": cells[0], "dest_cell": cells[1]}
     move, status, task = run.input.migration, MigrationStatus.MIGRATING, TaskState.RESIZE_MIGRATING
     sends = server_action.ActionProgress(EVENTS[1:2], ((EVENTS[2], run.input.server.host),))
-    await moving.show(run, cell_of(run), move, status, task, sends, **to)
+    await moving.show(run, left, move, status, task, sends, **to)
+    run.cache[DESTINATION_OF] = run.attempt
+
+
+def _shows_destination(run: ResizeRun) -> bool:
+    """Whether this executor has written the destination of this attempt; another one writes it again."""
+    return bool(run.cache.get(DESTINATION_OF) == run.attempt)
 
 
 @step(host_local=True, needs=(begin_action, claim_host, prepare_host, record_destination), patience_s=IMAGE_PATIENCE_S)
@@ -214,9 +237,10 @@ async def plug_volumes_again(run: ResizeRun, named: Callable[[str], CommandConte
 async def activate_bindings(run: ResizeRun) -> tuple[Port, ...]:
     """Direct traffic to the new host. Ports with a single binding are bound there now."""
     claim, cards = run[claim_host], run[read_ports]
+    finishes = server_action.ActionProgress(EVENTS[2:3], ((EVENTS[3], claim.name),))
+    await records.not_overtaken(run, cell_of(run), TaskState.RESIZE_MIGRATED, lambda tx: finishes.write(tx, run))
     if _stays_bound(run, claim):
         return cards.ports
-    await moving.not_overtaken(run, cell_of(run))
     end = End(claim.cell, claim.name, claim.availability_zone)
     left = str(run.input.server.host)
     if claim.subnets:
@@ -255,7 +279,7 @@ async def activate_source(run: ResizeRun) -> None:
     claim, cards = run.get(claim_host), run.get(read_ports)
     if claim is None or cards is None or _stays_bound(run, claim):
         return
-    await moving.not_overtaken(run, moving.current_end(run.input.server).cell)
+    await records.not_overtaken(run, moving.current_end(run.input.server).cell)
     second, end = await _second(run, claim, cards), moving.current_end(run.input.server)
     kept = segment_change.addresses_until_confirmed(cards, claim.subnets)
     try:

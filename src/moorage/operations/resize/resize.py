@@ -59,7 +59,6 @@ from moorage.operations.steps.vif_plugging import VIF_PLUGGING_MAX_S, await_plug
 from moorage.operations.steps.volumes import VOLUME_PATIENCE_S, or_left_to_delete
 from moorage.saga import Saga, on_some_host, step
 from moorage.sql import Tx
-from moorage.store.cell import actions
 from moorage.store.cell import servers as cell_servers
 from moorage.store.region import quotas
 
@@ -68,23 +67,10 @@ from moorage.store.region import quotas
 async def switch_volumes(run: ResizeRun) -> dict[str, str]:
     """Export each volume to the new host, and no longer to the old one. Returns mapping → attachment."""
     claim, server = run[claim_host], server_of(run)
-    await show_stage(run, TaskState.RESIZE_MIGRATED, server_action.ActionProgress(EVENTS[2:3]))
     if claim.name == server.host:
         return {each.bdm: each.attachment for each in server.volumes if each.attachment is not None}
     with moving.elsewhere_only():
         return await offload.export_volumes(run, cell_of(run), server, End(claim.cell, claim.name).address, again=True)
-
-
-async def show_stage(run: ResizeRun, task: TaskState, progress: server_action.ActionProgress) -> None:
-    """Show how far the move is, as Nova does: its disk was sent, or the guest is being made of it."""
-    await records.change(
-        run.context,
-        cell_of(run),
-        run.input.server.id,
-        records.fence(run),
-        lambda server: msgspec.structs.replace(server, task_state=task),
-        lambda tx: progress.write(tx, run),
-    )
 
 
 @switch_volumes.undo
@@ -107,7 +93,7 @@ async def land_guest(run: ResizeRun) -> None:
     guest = await guest_there(run, run[activate_bindings])
     order = TakeGuest(guest, run.input.migration)
     to = End(claim.cell, claim.name).address
-    await show_stage(run, TaskState.RESIZE_FINISH, server_action.ActionProgress(begun=((EVENTS[3], claim.name),)))
+    await records.not_overtaken(run, cell_of(run), TaskState.RESIZE_FINISH)
     with moving.elsewhere_only(but=(DISK_SHRINKS,)):
         await run.context.hosts.change_guest(
             to, command_context(run, "land_guest"), guest.server, Verb.TAKE_GUEST, order
@@ -198,7 +184,7 @@ async def record_resized(run: ResizeRun) -> None:
 
     def also(tx: Tx) -> None:
         moving.with_status(tx, run.input.migration, MigrationStatus.FINISHED)
-        actions.finish(tx, run.input.server.id, server_action.request_of(run), events, now, None)
+        server_action.finish(tx, run, events, now)
 
     by, changed = records.fence(run), lambda server: resized(run, server, now)
     await records.change(

@@ -182,9 +182,10 @@ async def return_ports(run: RevertRun) -> tuple[Port, ...]:
     """Activate the binding on the old host. Its providers are still right (S1.6), and its addresses were kept."""
     server, cards = _server(run), run[read_ports]
     moved = moving.moved_of(server)
+    finishes = server_action.ActionProgress(EVENTS[:1], ((EVENTS[1], moved.host),))
+    await records.not_overtaken(run, _cell(run), also=lambda tx: finishes.write(tx, run))
     if moving.on_one_host(server) and not any(moved.profiles.values()) and not moved.readdressed:
         return cards.ports
-    await moving.not_overtaken(run, _cell(run))
     to, left = moving.source_of(server), moving.current_end(server).name
     kept = segment_change.addresses_to_restore(server, cards)
     return await move_ports.bound_at(
@@ -206,7 +207,6 @@ async def start_source(run: RevertRun) -> PowerState:
     guest = msgspec.structs.replace(guest, power_on=moved.vm_state is VmState.ACTIVE)
     guest = await with_drive(run.context, old, guest, cards.networks, ports)
     guest = await with_disks(run.context, old, guest, run[return_volumes])
-    await server_action.show(run, _cell(run), server_action.ActionProgress(EVENTS[:1], ((EVENTS[1], moved.host),)))
     try:
         return await run.context.hosts.start_guest(source.address, command_context(run, "start_source"), guest)
     except HostFailed as failed:

@@ -17,6 +17,7 @@ from moorage.model.guest import Quiesce
 from moorage.model.ids import ImageId
 from moorage.operations.resize.prepare_resize import HOST_PATIENCE_S, ResizeRun, claim_host
 from moorage.operations.steps import disk_copy, moving, snapshot_image
+from moorage.operations.steps import servers as records
 from moorage.saga import step
 
 IMAGE_PATIENCE_S = 300.0
@@ -27,7 +28,7 @@ async def hold_image(run: ResizeRun) -> ImageId | None:
     """Create the image without data; an earlier attempt may have created and filled it."""
     image = _image(run)
     if image is not None:
-        await moving.not_overtaken(run, moving.current_end(run.input.server).cell)
+        await records.not_overtaken(run, moving.current_end(run.input.server).cell)
         await snapshot_image.make_for_move(run.context, run.input.server, image)
     return image
 
@@ -54,7 +55,7 @@ async def take_snapshot(run: ResizeRun) -> bool:
     if (
         run.tried
     ):  # its host does not know this attempt yet, so it would still accept commands of an executor that was overtaken
-        await moving.not_overtaken(run, moving.current_end(run.input.server).cell)
+        await records.not_overtaken(run, moving.current_end(run.input.server).cell)
     with moving.nowhere_else():
         await disk_copy.take(run, "take_snapshot", source, image, Quiesce.NO)
     return True

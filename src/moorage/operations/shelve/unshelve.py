@@ -56,7 +56,6 @@ from moorage.operations.steps.ports import as_recorded, nics_of, other_subnets
 from moorage.operations.steps.vif_plugging import VIF_PLUGGING_MAX_S, await_plugged
 from moorage.operations.unshelve_input import Unshelve
 from moorage.saga import Saga, on_some_host, step
-from moorage.store.cell import actions
 from moorage.store.cell import servers as cell_servers
 
 logger = logging.getLogger(__name__)
@@ -213,9 +212,7 @@ async def show_active(run: UnshelveRun) -> None:
         run.input.server.id,
         records.fence(run),
         lambda server: unshelved(run, server, now),
-        lambda tx: actions.finish(
-            tx, run.input.server.id, server_action.request_of(run), ended_well(run, now), now, None
-        ),
+        lambda tx: server_action.finish(tx, run, ended_well(run, now), now),
     )
 
 

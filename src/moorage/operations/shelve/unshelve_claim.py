@@ -30,7 +30,6 @@ from moorage.operations.steps.volumes import VOLUME_PATIENCE_S, or_left_to_delet
 from moorage.operations.unshelve_input import Unshelve, addresses_of, host_may_bind, tries_of
 from moorage.saga import Run, step
 from moorage.sql import Tx
-from moorage.store.cell import actions
 from moorage.store.region import inbox
 from moorage.store.region.placement.claim_statements import Owner
 
@@ -48,7 +47,7 @@ async def begin_action(run: UnshelveRun) -> LocatedServer:
     if located.server is None or located.cell is None:
         raise NotFound(f"server {run.input.server.id} is in no cell")
     cell = located.cell
-    await run.context.cells[cell].write(lambda tx: actions.write(tx, server_action.action_of(run, ACTION, EVENT)))
+    await run.context.cells[cell].write(lambda tx: server_action.begin(tx, run, ACTION, EVENT))
     return located
 
 
@@ -62,7 +61,7 @@ async def fail_action(run: UnshelveRun) -> None:
     events = (failed_event(EVENT, now, None, run.turned),)
 
     def finish(tx: Tx) -> None:
-        actions.finish(tx, run.input.server.id, server_action.request_of(run), events, now, "Error")
+        server_action.finish(tx, run, events, now, "Error")
 
     if run.turned is None or run.turned.code != IMAGE_GONE:
         id, same = (
@@ -171,7 +170,7 @@ async def bind_ports(run: UnshelveRun) -> tuple[Port, ...]:
     checked first.
     """
     claim, cards = run[claim_host], run[read_ports]
-    await records.change(run.context, cell_of(run), run.input.server.id, records.fence(run), lambda server: server)
+    await records.not_overtaken(run, cell_of(run))
     if not host_binds(run, claim):
         return segment_change.new_only(cards, claim.subnets, await _bound(run, claim, cards))
     if _previous_addresses(run, claim, cards) is not None:  # an earlier host was of another segment

@@ -26,7 +26,7 @@ from moorage.operations.steps import servers as records
 from moorage.operations.steps.hosts import HOST_SILENT
 from moorage.operations.steps.live_positions import LiveMovePath
 from moorage.operations.steps.moving import MoveRun
-from moorage.operations.steps.server_action import now_us
+from moorage.operations.steps.server_action import ActionProgress, now_us
 from moorage.sql import Tx
 from moorage.sql.dialect import alone
 from moorage.store.cell import migrations
@@ -62,7 +62,7 @@ async def freed(run: MoveRun, cell: CellId, move: str) -> None:
     """Release the place: the guest stays, so the next migration may start, however long the cleanup elsewhere takes."""
     try:
         await records.change(
-            run.context, cell, run.input.server.id, records.fence(run), moving.as_it_is, lambda tx: _stays(tx, move)
+            run.context, cell, run.input.server.id, records.fence(run), records.as_it_is, lambda tx: _stays(tx, move)
         )
     except NotFound:
         return  # the move's record goes with the server's
@@ -74,8 +74,9 @@ def _stays(tx: Tx, move: str) -> None:
         migrations.put(tx, msgspec.structs.replace(migration, stays=True))
 
 
-async def taken(run: MoveRun, way: LiveMovePath, **changes: Any) -> None:
-    """Write these changes and the status preparing into the move's record; queued until its turn comes.
+async def taken(run: MoveRun, way: LiveMovePath, progress: ActionProgress, **changes: Any) -> None:
+    """Write these changes and the status preparing into the move's record, and the progress of its action; queued until its
+    turn comes.
 
     Raises HostFailed when it has waited too long, when it was aborted, or when a database does not answer for too long.
     """
@@ -85,7 +86,7 @@ async def taken(run: MoveRun, way: LiveMovePath, **changes: Any) -> None:
         way.source.host,
         run.context.settings.max_concurrent_live_migrations,
     )
-    in_the_way = await _outlasted(lambda: _enqueue(run, way, over, changes))
+    in_the_way = await _outlasted(lambda: _enqueue(run, way, over, progress, changes))
     if not in_the_way:
         return
 
@@ -100,7 +101,7 @@ async def taken(run: MoveRun, way: LiveMovePath, **changes: Any) -> None:
         line = await cell.read(lambda tx: migrations.sending_from(tx, host))
         if any(each.uuid == way.move and now_us() - each.created_at > QUEUED_MAX_S * 1e6 for each in line):
             raise _final("The live migration waited too long for its turn.", live_migration.TIMED_OUT)
-        return _before(line, way.move, over, most) or await _enqueue(run, way, over, changes)
+        return _before(line, way.move, over, most) or await _enqueue(run, way, over, progress, changes)
 
     with run.context.aside(run.operation):
         while in_the_way:
@@ -135,7 +136,7 @@ def _final(why: str, code: str) -> HostFailed:
 
 
 async def _enqueue(
-    run: MoveRun, way: LiveMovePath, over: frozenset[str], changes: dict[str, Any]
+    run: MoveRun, way: LiveMovePath, over: frozenset[str], progress: ActionProgress, changes: dict[str, Any]
 ) -> Sequence[Migration]:
     """Take a place, or join the queue. Returns the moves ahead of this one; empty when it has a place."""
     most = run.context.settings.max_concurrent_live_migrations
@@ -145,10 +146,12 @@ async def _enqueue(
         earlier = _before(migrations.sending_from(tx, way.source.host), way.move, over, most)
         status = MigrationStatus.QUEUED if earlier else MigrationStatus.PREPARING
         moving.with_status(tx, way.move, status, stays=False, **changes)
+        if not earlier:
+            progress.write(tx, run)
         return earlier
 
     _, in_the_way = await records.change_with(
-        run.context, way.source.cell, run.input.server.id, records.fence(run), moving.as_it_is, also
+        run.context, way.source.cell, run.input.server.id, records.fence(run), records.as_it_is, also
     )
     return in_the_way
 

@@ -29,7 +29,7 @@ from moorage.operations.steps.hosts import COMMAND_ENDS, NO_GUEST, SILENT, comma
 from moorage.operations.steps.servers import AboutServer, LocatedServer
 from moorage.saga import Run
 from moorage.sql import Tx
-from moorage.store.cell import actions, migrations
+from moorage.store.cell import migrations
 
 ON_REQUEST = "on request"
 """The cancel reason when a user or administrator cancels a move: the server stays where it was."""
@@ -128,14 +128,6 @@ def with_status(
         )
 
 
-def put(tx: Tx, migration: Migration) -> None:
-    """Write the record of a move that begins; a repeat keeps its start time."""
-    recorded = migrations.get(tx, migration.uuid)
-    if recorded is not None:
-        migration = msgspec.structs.replace(migration, created_at=recorded.created_at)
-    migrations.put(tx, migration)
-
-
 async def begun(
     run: MovingRun, word: str, kind: MigrationType, status: MigrationStatus, event: str, new: FlavorCopy | None = None
 ) -> LocatedServer:
@@ -164,11 +156,10 @@ async def begun(
     )
 
     def also(tx: Tx) -> None:
-        put(tx, migration)
-        actions.write(tx, server_action.action_of(run, word, event))
+        migrations.put(tx, migration)
+        server_action.begin(tx, run, word, event)
 
-    written = await records.change(run.context, located.cell, server.id, records.fence(run), as_it_is, also)
-    return LocatedServer(written, located.cell)
+    return await records.begun(run, located, records.as_it_is, also)
 
 
 async def show(
@@ -189,8 +180,7 @@ async def show(
         if action_progress is not None:
             action_progress.write(tx, run)
 
-    changed = as_it_is if task is None else lambda server: msgspec.structs.replace(server, task_state=task)
-    await records.change(run.context, cell, run.input.server.id, records.fence(run), changed, also)
+    await records.change(run.context, cell, run.input.server.id, records.fence(run), records.in_task(task), also)
 
 
 async def begun_after(
@@ -206,10 +196,9 @@ async def begun_after(
 
     def also(tx: Tx) -> None:
         with_status(tx, move, status)
-        actions.write(tx, server_action.action_of(run, word, event))
+        server_action.begin(tx, run, word, event)
 
-    written = await records.change(run.context, located.cell, located.server.id, records.fence(run), as_it_is, also)
-    return LocatedServer(written, located.cell)
+    return await records.begun(run, located, records.as_it_is, also)
 
 
 async def show_moved(run: MoveRun, located: LocatedServer, status: MigrationStatus) -> None:
@@ -217,16 +206,6 @@ async def show_moved(run: MoveRun, located: LocatedServer, status: MigrationStat
     assert located.server is not None
     assert located.cell is not None
     await show(run, located.cell, moved_of(located.server).migration, status)
-
-
-def as_it_is(server: Server) -> Server:
-    """Change nothing: the write only checks the fence."""
-    return server
-
-
-async def not_overtaken(run: MoveRun, cell: CellId) -> None:
-    """Check the fence before the network or volume service is called. Raises Stale."""
-    await records.change(run.context, cell, run.input.server.id, records.fence(run), as_it_is)
 
 
 # --------------------------------------------------------------------------------------------------------- the hosts

@@ -5,7 +5,7 @@ addresses are released.
 from collections.abc import Mapping
 
 from moorage.model.ids import CellId
-from moorage.operations.steps import moving, segment_change
+from moorage.operations.steps import segment_change
 from moorage.operations.steps import servers as records
 from moorage.operations.steps.guest_respawn import Cards
 from moorage.operations.steps.moving import MoveRun
@@ -29,7 +29,7 @@ async def leave(run: MoveRun, cell: CellId, cards: Cards, subnets: Mapping[int, 
         if port.index in subnets and port.id in shown
     }
     if any(left.values()):
-        await moving.not_overtaken(run, cell)
+        await records.not_overtaken(run, cell)
         await run.context.network.leave_addresses(server.id, {port: old for port, old in left.items() if old})
 
 

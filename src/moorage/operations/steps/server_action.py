@@ -3,13 +3,12 @@ finished.
 """
 
 import time
-from collections.abc import Callable
-from typing import NamedTuple, Protocol
+from collections.abc import Callable, Sequence
+from typing import Literal, NamedTuple, Protocol
 
 from moorage.bus.agent_calls import HostAddress
 from moorage.model.action import Action, ActionEvent
 from moorage.model.errors import NotFound
-from moorage.model.ids import CellId
 from moorage.model.server import Server
 from moorage.operations.context import SagaContext
 from moorage.operations.steps import servers as records
@@ -40,22 +39,41 @@ def now_us() -> int:
     return time.time_ns() // 1000
 
 
+SHOWN = "events of the action"
+"""Where a run keeps the events that it has shown, or is about to show."""
+
+
 class ActionProgress(NamedTuple):
     """Events of an action that have ended well, and those that begin: (name, host)."""
 
     ended: tuple[str, ...] = ()
     begun: tuple[tuple[str, str | None], ...] = ()
 
+    def note(self, run: AboutRun) -> None:
+        """Take its times now: the next commit that shows progress, or the end of the action, shows them."""
+        shown = run.cache.get(SHOWN)
+        if shown is not None:
+            run.cache[SHOWN] = self._after(shown, now_us())
+
     def write(self, tx: Tx, run: AboutRun) -> None:
         """Show it at the action."""
-        now = now_us()
+        shown, now = shown_events(tx, run), now_us()
+        if shown:
+            run.cache[SHOWN] = self._after(shown, now)
+            actions.show(tx, run.input.server.id, request_of(run), run.cache[SHOWN], now)
+
+    def _after(self, shown: Sequence[ActionEvent], now: int) -> tuple[ActionEvent, ...]:
         begun = tuple(ActionEvent(name, now, host=host) for name, host in self.begun)
-        actions.advance(tx, run.input.server.id, request_of(run), now, ended=self.ended, begun=begun)
+        return actions.advanced(shown, now, ended=self.ended, begun=begun)
 
 
-async def show(run: AboutRun, cell: CellId, progress: ActionProgress) -> None:
-    """Show which part of the action is over, and which begins."""
-    await run.context.cells[cell].write(lambda tx: progress.write(tx, run))
+def shown_events(tx: Tx, run: AboutRun) -> Sequence[ActionEvent]:
+    """The events that this operation has shown; an executor that did not begin its action reads them."""
+    shown: Sequence[ActionEvent] | None = run.cache.get(SHOWN)
+    if shown is None:
+        known = actions.get(tx, run.input.server.id, request_of(run))
+        return () if known is None else known.events
+    return shown
 
 
 def action_of(run: DoingRun, word: str, *events: str) -> Action:
@@ -78,6 +96,13 @@ def ended_event(name: str, now: int, host: str | None) -> ActionEvent:
     return ActionEvent(name, now, now, "Success", host)
 
 
+def begin(tx: Tx, run: DoingRun, word: str, *events: str) -> None:
+    """Show the action with its first events."""
+    action = action_of(run, word, *events)
+    actions.write(tx, action)
+    run.cache[SHOWN] = action.events
+
+
 async def begun(run: DoingRun, word: str, *events: str) -> LocatedServer:
     """Read the record, now that no other operation holds the server, and show the action with its first events. Raises
     NotFound when it is on no host, Doubtful when its record may not be acted on.
@@ -85,13 +110,16 @@ async def begun(run: DoingRun, word: str, *events: str) -> LocatedServer:
     located = await records.sure(run.context, run.input.server.id)
     if located.server is None or located.cell is None or located.server.host is None:
         raise NotFound(f"server {run.input.server.id} is on no host")
-    await run.context.cells[located.cell].write(lambda tx: actions.write(tx, action_of(run, word, *events)))
+    await run.context.cells[located.cell].write(lambda tx: begin(tx, run, word, *events))
     return located
 
 
-def finish(tx: Tx, run: DoingRun, events: tuple[ActionEvent, ...], now: int) -> None:
-    """Finish the action with success."""
-    actions.finish(tx, run.input.server.id, request_of(run), events, now, None)
+def finish(
+    tx: Tx, run: AboutRun, events: Sequence[ActionEvent], now: int, message: Literal["Error"] | None = None
+) -> None:
+    """Finish the action with these events. One that was shown before keeps the times that it has."""
+    events = actions.with_times(events, shown_events(tx, run))
+    actions.finish(tx, run.input.server.id, request_of(run), events, now, message)
 
 
 async def failed(run: DoingRun, event: str, changed: Changed | None = None) -> None:
@@ -102,14 +130,14 @@ async def failed(run: DoingRun, event: str, changed: Changed | None = None) -> N
     now = now_us()
     events = (failed_event(event, now, located.server.host, run.turned),)
 
-    def finish(tx: Tx) -> None:
-        actions.finish(tx, run.input.server.id, request_of(run), events, now, "Error")
+    def ended(tx: Tx) -> None:
+        finish(tx, run, events, now, "Error")
 
     if changed is None:
-        await run.context.cells[located.cell].write(finish)
+        await run.context.cells[located.cell].write(ended)
     else:
         await records.change(
-            run.context, located.cell, located.server.id, records.fence(run), changed, finish, last=True
+            run.context, located.cell, located.server.id, records.fence(run), changed, ended, last=True
         )
 
 
@@ -125,7 +153,7 @@ async def done(run: DoingRun, located: LocatedServer, event: str, changed: Chang
         run.input.server.id,
         records.fence(run),
         changed,
-        lambda tx: actions.finish(tx, run.input.server.id, request_of(run), events, now, None),
+        lambda tx: finish(tx, run, events, now),
         last=True,
     )
 

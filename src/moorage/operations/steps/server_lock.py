@@ -221,8 +221,9 @@ async def ended_or(
     `within_s` in any case.
     """
     deadline, pause_s = time.monotonic() + within_s, LOOK_FIRST_S
-    while time.monotonic() < deadline and not await enough():
-        if await _wait(context, operation, pause_s):
+    while time.monotonic() < deadline:
+        await asyncio.sleep(pause_s)  # it was just accepted: to look for its effect at once is in vain
+        if await enough() or await _is_done(context, operation):
             return
         pause_s = min(pause_s * 2, LOOK_MOST_S)
 
@@ -231,13 +232,20 @@ async def _wait(context: SagaContext, operation: OperationId, within_s: float) -
     """Whether it ended with success in time; raises the problem with which it failed."""
     deadline, pause_s = time.monotonic() + within_s, LOOK_FIRST_S
     while time.monotonic() < deadline:
-        now = await context.region.read(lambda tx: region_operations.get(tx, operation))
-        if now is None or now.status is OperationStatus.DONE:
+        if await _is_done(context, operation):
             return True
-        if now.status is OperationStatus.UNDONE:
-            raise _turned(now.journal)
         await asyncio.sleep(pause_s)
         pause_s = min(pause_s * 2, LOOK_MOST_S)
+    return False
+
+
+async def _is_done(context: SagaContext, operation: OperationId) -> bool:
+    """Whether it has ended with success; raises the problem with which it failed."""
+    now = await context.region.read(lambda tx: region_operations.get(tx, operation))
+    if now is None or now.status is OperationStatus.DONE:
+        return True
+    if now.status is OperationStatus.UNDONE:
+        raise _turned(now.journal)
     return False
 
 

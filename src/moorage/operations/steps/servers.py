@@ -158,6 +158,57 @@ async def change_with(
     return await context.cells[cell].write(together)
 
 
+async def begun(
+    run: Run[AboutServer, SagaContext],
+    located: LocatedServer,
+    how: Callable[[Server], Server],
+    also: Callable[[Tx], None],
+) -> LocatedServer:
+    """Write how the record that was just read changes when an operation begins, and what `also` writes. The record is read
+    again only when another writer was faster. Raises what `change` raises.
+    """
+    server, cell, by = located.server, located.cell, fence(run)
+    assert server is not None
+    assert cell is not None
+
+    def together(tx: Tx) -> Server:
+        written = cell_servers.write(tx, checked_change(server, how(server)), by)
+        also(tx)
+        return written
+
+    try:
+        return LocatedServer(await run.context.cells[cell].write(together), cell)
+    except Overtaken:
+        raise
+    except Stale:
+        return LocatedServer(await change(run.context, cell, server.id, by, how, also), cell)
+
+
+def as_it_is(server: Server) -> Server:
+    """Change nothing: the write only checks the fence."""
+    return server
+
+
+def in_task(task: TaskState | None) -> Callable[[Server], Server]:
+    """The record with this task state; None: as it is."""
+    return as_it_is if task is None else lambda server: msgspec.structs.replace(server, task_state=task)
+
+
+async def not_overtaken(
+    run: Run[AboutServer, SagaContext],
+    cell: CellId,
+    task: TaskState | None = None,
+    also: Callable[[Tx], None] | None = None,
+) -> None:
+    """Check the fence before the network or volume service is called, and show the task and what `also` writes.
+    Raises what `change` raises.
+    """
+    server, by = run.input.server.id, fence(run)
+    alone = task is None and also is None
+    if not alone or not await run.context.cells[cell].write(lambda tx: cell_servers.touch(tx, server, by)):
+        await change(run.context, cell, server, by, in_task(task), also)
+
+
 def release_server(tx: Tx, run: Run[AboutServer, SagaContext], status: str) -> None:
     """For `Saga(ended=…)` when nothing else is written: release the server lock."""
     release(tx, run, recorded=status == "done")

@@ -119,15 +119,12 @@ async def begin_action(run: AttachRun) -> LocatedServer:
     if located.server is None or located.cell is None:
         raise NotFound(f"server {run.input.server.id} is in no cell")
     now, device = server_action.now_us(), msgspec.structs.replace(run.input.device, attachment=run[reserve])
-    written = await records.change(
-        run.context,
-        located.cell,
-        located.server.id,
-        records.fence(run),
+    return await records.begun(
+        run,
+        located,
         lambda server: with_device(server, device, now),
-        lambda tx: actions.write(tx, server_action.action_of(run, ACTION, EVENT)),
+        lambda tx: server_action.begin(tx, run, ACTION, EVENT),
     )
-    return LocatedServer(written, located.cell)
 
 
 @begin_action.undo
@@ -207,7 +204,7 @@ async def record_volume(run: AttachRun) -> None:
         run.input.server.id,
         records.fence(run),
         lambda server: server if attachment is None else attached(server, run, attachment, now),
-        lambda tx: actions.finish(tx, run.input.server.id, server_action.request_of(run), events, now, None),
+        lambda tx: server_action.finish(tx, run, events, now),
     )
 
 

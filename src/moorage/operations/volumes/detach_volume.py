@@ -37,7 +37,6 @@ from moorage.operations.steps.volumes import (
     without_device,
 )
 from moorage.saga import Run, Saga, step
-from moorage.store.cell import actions
 
 logger = logging.getLogger(__name__)
 
@@ -76,9 +75,7 @@ async def begin_action(run: DetachRun) -> LocatedServer:
     located = await records.sure(run.context, run.input.server.id)
     if located.server is None or located.cell is None:
         raise NotFound(f"server {run.input.server.id} is in no cell")
-    await run.context.cells[located.cell].write(
-        lambda tx: actions.write(tx, server_action.action_of(run, ACTION, EVENT))
-    )
+    await run.context.cells[located.cell].write(lambda tx: server_action.begin(tx, run, ACTION, EVENT))
     return located
 
 
@@ -90,9 +87,7 @@ async def fail_action(run: DetachRun) -> None:
         now = server_action.now_us()
         host = None if located.server is None else located.server.host
         events = (failed_event(EVENT, now, host, run.turned),)
-        await run.context.cells[located.cell].write(
-            lambda tx: actions.finish(tx, run.input.server.id, server_action.request_of(run), events, now, "Error")
-        )
+        await run.context.cells[located.cell].write(lambda tx: server_action.finish(tx, run, events, now, "Error"))
 
 
 @step(needs=(begin_action,), patience_s=VOLUME_PATIENCE_S)
@@ -163,7 +158,7 @@ async def forget_volume(run: DetachRun) -> None:
         run.input.server.id,
         records.fence(run),
         lambda server: without_device(server, run.input.device.bdm, now),
-        lambda tx: actions.finish(tx, run.input.server.id, server_action.request_of(run), events, now, None),
+        lambda tx: server_action.finish(tx, run, events, now),
     )
 
 

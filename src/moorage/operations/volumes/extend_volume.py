@@ -22,7 +22,6 @@ from moorage.operations.steps.hosts import COMMAND_ENDS, NO_GUEST, command_conte
 from moorage.operations.steps.servers import LocatedServer
 from moorage.operations.steps.volumes import VOLUME_PATIENCE_S, or_left_to_delete, volumes_of, with_device
 from moorage.saga import Run, Saga, step
-from moorage.store.cell import actions
 
 EXTENDED = "volume-extended"
 ACTION = "extend_volume"
@@ -54,9 +53,7 @@ async def begin_action(run: ExtendRun) -> LocatedServer:
     located = await records.sure(run.context, run.input.server.id)
     if located.server is None or located.cell is None:
         raise NotFound(f"server {run.input.server.id} is in no cell")
-    await run.context.cells[located.cell].write(
-        lambda tx: actions.write(tx, server_action.action_of(run, ACTION, EVENT))
-    )
+    await run.context.cells[located.cell].write(lambda tx: server_action.begin(tx, run, ACTION, EVENT))
     return located
 
 
@@ -70,9 +67,7 @@ async def fail_action(run: ExtendRun) -> None:
         now = server_action.now_us()
         host = None if located.server is None else located.server.host
         events = (failed_event(EVENT, now, host, run.turned),)
-        await run.context.cells[located.cell].write(
-            lambda tx: actions.finish(tx, run.input.server.id, server_action.request_of(run), events, now, "Error")
-        )
+        await run.context.cells[located.cell].write(lambda tx: server_action.finish(tx, run, events, now, "Error"))
 
 
 @step(
@@ -129,7 +124,7 @@ async def record_size(run: ExtendRun) -> None:
         run.input.server.id,
         records.fence(run),
         grown,
-        lambda tx: actions.finish(tx, run.input.server.id, server_action.request_of(run), events, now, None),
+        lambda tx: server_action.finish(tx, run, events, now),
     )
 
 

@@ -140,15 +140,7 @@ async def begin_action(run: SwapRun) -> LocatedServer:
     located = await records.sure(run.context, run.input.server.id)
     if located.server is None or located.cell is None or located.server.host is None:
         raise NotFound(f"server {run.input.server.id} is on no host")
-    written = await records.change(
-        run.context,
-        located.cell,
-        located.server.id,
-        records.fence(run),
-        lambda server: server,
-        lambda tx: actions.write(tx, server_action.action_of(run, ACTION, EVENT)),
-    )
-    return LocatedServer(written, located.cell)
+    return await records.begun(run, located, records.as_it_is, lambda tx: server_action.begin(tx, run, ACTION, EVENT))
 
 
 @step(needs=(begin_action,), patience_s=VOLUME_PATIENCE_S)
@@ -227,7 +219,7 @@ async def record_swapped(run: SwapRun) -> None:
         run.input.server.id,
         records.fence(run),
         lambda server: with_device(server, after, now),
-        lambda tx: actions.finish(tx, run.input.server.id, server_action.request_of(run), events, now, None),
+        lambda tx: server_action.finish(tx, run, events, now),
     )
 
 

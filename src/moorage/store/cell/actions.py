@@ -89,15 +89,8 @@ def finish(
     events: Sequence[ActionEvent],
     now: int,
     message: str | None,
-    *,
-    as_given: bool = False,
 ) -> None:
-    """Finish an action with these events, and the message `Error` when it failed.
-
-    An event that was shown before keeps the times that it has; `as_given` spares the look for them.
-    """
-    if not as_given and (known := get(tx, server, request_id)) is not None:
-        events = with_times(events, known.events)
+    """Finish an action with these events, and the message `Error` when it failed."""
     values = {"b_events": _encode(tuple(events)).decode(), "b_now": now, "b_message": message}
     tx.run(_finish, {"b_server": server, "b_request": request_id, **values})
 
@@ -115,38 +108,36 @@ def with_times(events: Sequence[ActionEvent], known: Sequence[ActionEvent]) -> t
     )
 
 
-_ADVANCE = (
+_SHOW = (
     actions.update()
-    .where(actions.c.server == sa.bindparam("b_server"), actions.c.request_id == sa.bindparam("b_request"))
+    .where(
+        actions.c.server == sa.bindparam("b_server"),
+        actions.c.request_id == sa.bindparam("b_request"),
+        actions.c.finished_at.is_(None),
+    )
     .values(events=sa.bindparam("b_events"), updated_at=sa.bindparam("b_now"))
 )
 
 
-def advance(
-    tx: Tx,
-    server: ServerId,
-    request_id: str,
-    now: int,
-    *,
-    ended: Collection[str] = (),
-    begun: Sequence[ActionEvent] = (),
-) -> None:
-    """Show that events of an action that is under way ended well, and that others began; one that begins again replaces
-    itself. An action that is not there, or has finished, stays as it is.
-    """
-    known = get(tx, server, request_id)
-    if known is None or known.finished_at is not None:
-        return
+def show(tx: Tx, server: ServerId, request_id: str, events: Sequence[ActionEvent], now: int) -> None:
+    """Replace the events of an action that is under way. An action that is not there, or has finished, stays as it is."""
+    values = {"b_events": _encode(tuple(events)).decode(), "b_now": now}
+    tx.run(_SHOW, {"b_server": server, "b_request": request_id, **values})
+
+
+def advanced(
+    known: Sequence[ActionEvent], now: int, *, ended: Collection[str] = (), begun: Sequence[ActionEvent] = ()
+) -> tuple[ActionEvent, ...]:
+    """The events when some of them have ended well, and others begin; one that begins again replaces itself."""
     starting = {each.name for each in begun}
-    over = [
+    over = (
         msgspec.structs.replace(each, finished_at=now, result="Success")
         if each.name in ended and each.finished_at is None
         else each
-        for each in known.events
+        for each in known
         if each.name not in starting
-    ]
-    values = {"b_events": _encode((*over, *begun)).decode(), "b_now": now}
-    tx.run(_ADVANCE, {"b_server": server, "b_request": request_id, **values})
+    )
+    return (*over, *begun)
 
 
 _OF_SERVER = sa.select(actions).where(actions.c.server == sa.bindparam("b_server"))

@@ -86,7 +86,9 @@ def _put(dialect: str) -> sa.Executable:
 
 
 def put(tx: Tx, migration: Migration) -> None:
-    """Insert, or replace the one with this uuid: a step that is executed twice leaves one row, with one number."""
+    """Insert, or replace the one with this uuid: a step that is executed twice leaves one row, with one number and the
+    time of its beginning.
+    """
     tx.run(_put(tx.dialect), _values(migration))
 
 
@@ -96,7 +98,8 @@ def put_all(tx: Tx, those: Sequence[Migration]) -> None:
         tx.run(_put(tx.dialect), [_values(each) for each in those])
 
 
-_GET = sa.select(migrations.c.number, migrations.c.doc).where(migrations.c.uuid == sa.bindparam("b_uuid"))
+_READ = (migrations.c.number, migrations.c.created_at, migrations.c.doc)
+_GET = sa.select(*_READ).where(migrations.c.uuid == sa.bindparam("b_uuid"))
 
 
 def get(tx: Tx, uuid: str) -> Migration | None:
@@ -107,11 +110,11 @@ def get(tx: Tx, uuid: str) -> Migration | None:
 def of_number(tx: Tx, server: ServerId, number: int) -> Migration | None:
     """The server's move with the number that the API shows as its id."""
     c = migrations.c
-    row = tx.row(sa.select(c.number, c.doc).where(c.number == number, c.server == server))
+    row = tx.row(sa.select(*_READ).where(c.number == number, c.server == server))
     return None if row is None else _migration(row)
 
 
-_OF_SERVER = sa.select(migrations.c.number, migrations.c.doc).where(migrations.c.server == sa.bindparam("b_server"))
+_OF_SERVER = sa.select(*_READ).where(migrations.c.server == sa.bindparam("b_server"))
 _OPEN = _OF_SERVER.where(migrations.c.is_open).order_by(migrations.c.number).limit(OPEN_MAX)
 _NEWEST = _OF_SERVER.order_by(migrations.c.number.desc()).limit(KEPT_OF_SERVER_MAX)
 
@@ -124,7 +127,7 @@ def open_of(tx: Tx, server: ServerId) -> Sequence[Migration]:
 def open_among(tx: Tx, servers: Collection[ServerId]) -> Sequence[Migration]:
     """The moves of these servers that have not ended."""
     c = migrations.c
-    query = sa.select(c.number, c.doc).where(c.server.in_(sorted(servers)), c.is_open).order_by(c.number)
+    query = sa.select(*_READ).where(c.server.in_(sorted(servers)), c.is_open).order_by(c.number)
     return [_migration(row) for row in tx.rows(query)] if servers else []
 
 
@@ -136,7 +139,7 @@ def of_server(tx: Tx, server: ServerId) -> Sequence[Migration]:
 def listed(tx: Tx, query: MigrationQuery) -> Sequence[Migration]:
     """A page, newest first."""
     c = migrations.c
-    wanted = sa.select(c.number, c.doc).where(*_conditions(query))
+    wanted = sa.select(*_READ).where(*_conditions(query))
     wanted = wanted.order_by(c.created_at.desc(), c.number.desc(), c.uuid.desc()).limit(query.limit)
     return [_migration(row) for row in tx.rows(wanted)]
 
@@ -179,7 +182,7 @@ _LEAVING = sa.select(migrations.c.server, migrations.c.type, migrations.c.status
 STARTED_ELSEWHERE = (MigrationStatus.MIGRATING, MigrationStatus.DONE)
 """Statuses of an evacuation whose guest the returning old host destroys."""
 _EVACUATED = (
-    sa.select(migrations.c.number, migrations.c.doc)
+    sa.select(*_READ)
     .where(
         migrations.c.is_open,
         migrations.c.source_host == sa.bindparam("b_host"),
@@ -205,7 +208,7 @@ def leaving(tx: Tx, host: str) -> Leaving:
 
 
 _SENDING = (
-    sa.select(migrations.c.number, migrations.c.doc)
+    sa.select(*_READ)
     .where(
         migrations.c.is_open,
         migrations.c.source_host == sa.bindparam("b_host"),
@@ -323,4 +326,4 @@ def _values(migration: Migration) -> dict[str, Any]:
 
 
 def _migration(row: Any) -> Migration:
-    return msgspec.structs.replace(_decode(row.doc), number=row.number)
+    return msgspec.structs.replace(_decode(row.doc), number=row.number, created_at=row.created_at)

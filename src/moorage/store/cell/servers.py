@@ -132,10 +132,8 @@ _write = (
     .values({name: sa.bindparam(f"b_{name}") for name in _NAMES if name != "id"})
     .returning(servers.c.id)
 )
-_remove = servers.delete().where(
-    servers.c.id == sa.bindparam("b_server"),
-    not_later(sa.bindparam("b_rank", type_=sa.BigInteger), sa.bindparam("b_line", type_=sa.BigInteger)),
-)
+_NOT_LATER = not_later(sa.bindparam("b_op_epoch", type_=sa.BigInteger), sa.bindparam("b_op_line", type_=sa.BigInteger))
+_remove = servers.delete().where(servers.c.id == sa.bindparam("b_server"), _NOT_LATER)
 
 
 @cache
@@ -194,12 +192,27 @@ def write(tx: Tx, server: Server, fence: Fence) -> Server:
     raise Stale(f"server {server.id} was changed meanwhile")
 
 
+_BY = {name: sa.bindparam(f"b_{name}", type_=servers.c[name].type) for name in ("operation", "op_epoch", "op_line")}
+_TOUCH = (
+    servers.update()
+    .where(servers.c.id == sa.bindparam("b_id"), servers.c.op_epoch >= sa.bindparam("b_after"), _NOT_LATER)
+    .values(generation=servers.c.generation + 1, **_BY)
+    .returning(servers.c.id)
+)
+
+
+def touch(tx: Tx, server: ServerId, fence: Fence) -> bool:
+    """Write the fence alone. False: the record is missing, of a later writer, or too old; `write` says which."""
+    by = {"b_operation": fence.operation, "b_op_epoch": fence.rank, "b_op_line": fence.line}
+    return tx.row(_TOUCH, {"b_id": server, "b_after": fence.after, **by}) is not None
+
+
 def remove(tx: Tx, server: ServerId, fence: Fence) -> None:
     """Remove the row (the server is to be in another cell, or in none); safe when it is not here.
 
     The fence stays, so that neither an executor that was overtaken nor a hanging write of our own puts the row back.
     """
-    tx.run(_remove, {"b_server": server, "b_rank": fence.rank, "b_line": fence.line})
+    tx.run(_remove, {"b_server": server, "b_op_epoch": fence.rank, "b_op_line": fence.line})
     leave_fence(tx, server, fence.rank, fence.line)
 
 
