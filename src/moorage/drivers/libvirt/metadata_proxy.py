@@ -14,9 +14,9 @@ request, `BODY_MAX_BYTES` for what comes with it, `ANSWER_S` and `ANSWER_MAX_BYT
 """
 
 import asyncio
-import concurrent.futures.thread  # noqa: F401 - with the next one: looking names up needs them, and our files may be closed later
+import concurrent.futures.thread  # noqa: F401  # pyright: ignore[reportUnusedImport] - see the next one
 import contextlib
-import encodings.idna  # noqa: F401
+import encodings.idna  # noqa: F401  # pyright: ignore[reportUnusedImport] - both look names up, and our files may be closed by then
 import json
 import logging
 import os
