@@ -113,7 +113,9 @@ async def _leftover_order(small: SmallRegion) -> None:
 
 @plants("task_state_left")
 async def _task_shown(small: SmallRegion) -> None:
+    """In a record of which the region does not know that it shows the operation's end: else the server is doubtful."""
     await change(small, task_state=TaskState.REBOOTING)
+    await in_region(small, region_servers.servers.update().values(recorded_seq=0))
 
 
 @plants("building_without_operation")

@@ -253,7 +253,7 @@ def _doubt(row: ServerPlace | None, where: ServerStanding | None, cell: CellId) 
     """
     if row is None or where is None:
         return None
-    doubt = doubt_of(row.seq, where)
+    doubt = doubt_of(row.seq, where, under_way=row.under_way)
     return None if doubt is Doubt.RECORD_OLDER and (row.hidden or where.cell != cell) else doubt
 
 
@@ -261,7 +261,7 @@ def _is_news(row: ServerPlace, where: ServerStanding | None, cell: CellId) -> bo
     """Whether the region is to remember which operation the record shows."""
     if where is None or where.operation is not None or where.has_order or where.cell != cell or row.hidden:
         return False
-    return where.recorded_seq < row.seq <= where.op_seq and not row.deleted
+    return where.recorded_seq < row.seq <= where.op_seq and not row.deleted and not row.under_way
 
 
 def _is_on(row: ServerPlace | None, host: str) -> bool:

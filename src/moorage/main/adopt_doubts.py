@@ -30,7 +30,8 @@ async def accept_records(region: Database, cell: CellId, database: Database, ser
         held = {id for id, each in numbers.of(tx, [each.server for each in wanted]).items() if each.held}
         for each in wanted:
             if each.server not in held:
-                numbers.settled(tx, each.server, each.record)
+                midway = each.record == each.known  # it does not show how the operation ended, and never will
+                numbers.settled(tx, each.server, each.record - midway)
         return [each for each in wanted if each.server in held]
 
     if wanted and (under_way := await region.write(work)):

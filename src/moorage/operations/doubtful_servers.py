@@ -26,7 +26,7 @@ class DoubtfulServer(msgspec.Struct, frozen=True):
     record: int
     """The operation that last wrote its record."""
     known: int
-    """The operation that the record should show at least, or at most."""
+    """The operation that the record should show at least, or at most; of one that was put back to the middle of an operation: the same."""
 
 
 def refusal(server: ServerId, doubt: Doubt) -> Doubtful:
@@ -50,20 +50,24 @@ async def doubtful_in(
         partial(numbers.recorded_in, cell=cell, after=after, limit=PAGE_ROWS, project=project)
     ):
         after = max(page)
-        seqs = await database.read(partial(cell_identities.seqs, ids=list(page)))
-        suspects = {each: seqs[each] for each in page if each in seqs and doubt_of(seqs[each], page[each]) is not None}
+        shown = await database.read(partial(cell_identities.record_numbers, ids=list(page)))
+        suspects = {each: shown[each] for each in page if each in shown and _doubt(shown[each], page[each]) is not None}
         if not suspects:
             continue
         now = await region.read(partial(numbers.of, ids=list(suspects)))
-        for server, seq in sorted(suspects.items()):
+        for server, record in sorted(suspects.items()):
             before, then = page[server], now.get(server)
             if then is None or then.cell != cell or then.deleted:
                 continue
-            if seq < before.recorded_seq:
-                doubtful.append(DoubtfulServer(server, Doubt.RECORD_OLDER, seq, before.recorded_seq))
-            elif seq > then.op_seq:
-                doubtful.append(DoubtfulServer(server, Doubt.REGION_OLDER, seq, then.op_seq))
+            if _doubt(record, before) is Doubt.RECORD_OLDER:
+                doubtful.append(DoubtfulServer(server, Doubt.RECORD_OLDER, record.seq, before.recorded_seq))
+            elif record.seq > then.op_seq:
+                doubtful.append(DoubtfulServer(server, Doubt.REGION_OLDER, record.seq, then.op_seq))
     return doubtful
+
+
+def _doubt(record: cell_identities.RecordNumber, where: numbers.ServerNumbers) -> Doubt | None:
+    return doubt_of(record.seq, where, under_way=record.under_way)
 
 
 __all__ = ["DoubtfulServer", "doubtful_in", "refusal"]

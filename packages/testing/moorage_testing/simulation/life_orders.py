@@ -84,6 +84,7 @@ async def shelve_offload(cloud: SimulatedCloud, args: Arguments) -> None:
 
 @order("unshelve", 4, a_server)
 async def unshelve(cloud: SimulatedCloud, args: Arguments) -> None:
+    watch_of(cloud).book.of(args["server"]).return_asked = True
     await act(cloud, args, "unshelve", None)
 
 

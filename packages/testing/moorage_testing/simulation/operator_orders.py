@@ -7,12 +7,14 @@ import random
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
+from moorage.conductor.reconcilers.orphan_images import GRACE_S
 from moorage_testing.simulation.life_scenes import begins, event
 from moorage_testing.simulation.move_scenes import BUILT_S, lasts
 from moorage_testing.simulation.orders import named_host, watch_of
 from moorage_testing.simulation.plan import LATER_FAULTS, LATER_ORDERS, Arguments, Draft, Event, later_scene
 from moorage_testing.simulation.restores import adopt
 from moorage_testing.simulation.roles import RegionRole
+from moorage_testing.simulation.scenes import CONDUCTORS
 
 if TYPE_CHECKING:
     from moorage_testing.simulation.cloud import SimulatedCloud
@@ -146,7 +148,15 @@ def a_database_fails_over(dice: random.Random, draft: Draft) -> list[Event]:
     copied_s = moment_s + dice.uniform(-1.0, 3.0)
     events.append(event(copied_s, "fail_over", stores=stores, age_s=round(age_s, 3)))
     lasts(draft, copied_s + age_s + 30.0)
+    if what == "shelve" and dice.random() < IMAGES_LOOKED_THROUGH:
+        again_s = copied_s + age_s + 40.0
+        for look_s in (again_s, again_s + GRACE_S + 5.0):
+            events += [event(look_s, "reconcile", role=role, name="stray_images") for role in CONDUCTORS]
+        lasts(draft, again_s + GRACE_S + 10.0)
     return events
 
+
+IMAGES_LOOKED_THROUGH = 0.5
+"""Of the shelved ones: it goes on until an image that nobody needs is deleted."""
 
 __all__ = ["a_database_fails_over", "operators_act"]

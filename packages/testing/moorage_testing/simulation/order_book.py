@@ -34,6 +34,8 @@ class Booked:
     root_goes: bool = False
     """It boots from a volume that is to go with it."""
     leave_asked: bool = False
+    return_asked: bool = False
+    """An unshelve was asked for: the image of its disk goes when it is done."""
     """Somebody asked that it leave its host (shelved): its guest may go."""
     move_asked: bool = False
     """Somebody asked that it go to another host or have another size: its guest may go from where it was."""

@@ -148,10 +148,10 @@ LATER_SCENES: dict[str, Callable[[random.Random, Draft], list[Event]]] = {}
 SHARES = {
     "an_answer_of_a_host_is_lost": 0.15,
     "operators_act": 0.05,
-    "a_conductor_loses_the_bus": 0.0,
-    "a_database_fails_over": 0.0,
+    "a_conductor_loses_the_bus": 0.02,
+    "a_database_fails_over": 0.04,
 }
-"""Of all plans: this scene comes on top. Those with 0 are played when they are asked for (`--scene`); a share of 0.02 each draws them."""
+"""Of all plans: this scene comes on top. One with 0 is played when it is asked for (`--scene`)."""
 
 
 def later_scene(

@@ -59,6 +59,8 @@ class Restores:
         """Doubtful server → the audit that was asked to settle it."""
         self.protected: dict[str, str] = {}
         """Server → the host whose guest of it nobody may destroy."""
+        self.disks: dict[str, str] = {}
+        """Server → the image that is all that is left of its disk."""
 
     # ------------------------------------------------------------------------------------------------- looks
 
@@ -128,9 +130,35 @@ class Restores:
         if self.protected.get(server) == host and not asked:
             self._cloud.violated(f"the guest of {server} on {host} was destroyed, and nobody had asked for it")
 
+    def shelved(self) -> dict[str, str]:
+        """Server → its image, of those that have no guest any more and that no operation holds."""
+        found: dict[str, str] = {}
+        free = {server for server, turned in self.turns().items() if turned.operation is None}
+        for cell in self._cloud.config.cells:
+            rows = self._cloud.stores[cell.name].raw.execute(
+                "SELECT id, doc FROM servers WHERE vm_state = 'shelved_offloaded' AND deleted_at IS NULL AND NOT hidden"
+            )
+            for server, doc in rows:
+                shelved = msgspec.json.decode(doc).get("shelved")
+                if server in free and shelved is not None and shelved.get("image"):
+                    found[server] = shelved["image"]
+        return found
+
+    def disks_lost(self) -> list[str]:
+        """Shelved servers whose images are gone, and nobody had asked for it."""
+        watch: InvariantWatch = self._cloud.watch
+        left = dict(self._cloud.stores["image"].raw.execute("SELECT id, status FROM image_images"))
+        asked = {each.id for each in watch.book.servers.values() if each.delete_asked or each.return_asked}
+        return [
+            f"image {image}, the only disk of {server}, is {left.get(image, 'gone')}"
+            for server, image in sorted(self.disks.items())
+            if server not in asked and left.get(image) != "active"
+        ]
+
     def begin(self, before: dict[str, Turned]) -> None:
         """The database is about to be put back to when this was `turns`."""
         self.protected |= self.standing()
+        self.disks |= self.shelved()
         now = self.turns()
         self.touched |= {server for server in {*before, *now} if before.get(server) != now.get(server)}
         self.touched |= {server for server, turned in {**before, **now}.items() if turned.operation is not None}
@@ -236,6 +264,8 @@ async def tidy_up(cloud: SimulatedCloud) -> bool:
     False: to be called again, because one of them could not be deleted yet.
     """
     watch: InvariantWatch = cloud.watch
+    for each in cloud.restores.disks_lost():
+        cloud.violated(each)
     excepted = cloud.restores.excepted()
     for booked in watch.book.servers.values():
         again = booked.id not in cloud.restores.tidied if cloud.config.compute.reclaim_instance_interval else False

@@ -7,7 +7,7 @@ from moorage.conductor.audit.finding_builder import finding
 from moorage.conductor.audit.snapshot import ServicesSnapshot, SnapshotPage
 from moorage.model.audit import Finding
 from moorage.model.server import Server
-from moorage.store.doubts import Doubt, doubt_of, seq_of
+from moorage.store.doubts import Doubt, doubt_about, seq_of
 from moorage.store.region.audit_reads import Mapped
 
 KIND = "server_doubtful"
@@ -18,7 +18,7 @@ ADOPT = "put the region's newer database back, or stop every process and run `mo
 def doubtful(page: SnapshotPage) -> Iterator[tuple[Mapped, Server, Doubt]]:
     """Servers that no operation holds, and whose numbers contradict each other."""
     for where, row in page.settled:
-        doubt = doubt_of(seq_of(row), where)
+        doubt = doubt_about(row, where)
         if doubt is not None and not row.deleted:
             yield where, row, doubt
 

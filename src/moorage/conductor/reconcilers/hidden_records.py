@@ -27,7 +27,7 @@ from moorage.sql import Tx
 from moorage.store.cell import migrations, record_transfer
 from moorage.store.cell import servers as cell_servers
 from moorage.store.cell.servers import EPOCHS_PER_OPERATION, Fence
-from moorage.store.doubts import doubt_of, seq_of
+from moorage.store.doubts import doubt_about
 from moorage.store.region import hidden_records
 from moorage.store.region import servers as region_servers
 from moorage.store.region.servers import Whereabouts
@@ -110,7 +110,7 @@ class HiddenRecords:
 
         def read(tx: Tx) -> frozenset[CellId] | None:
             shown = cell_servers.get(tx, server)
-            if shown is None or doubt_of(seq_of(shown), where) is not None:
+            if shown is None or doubt_about(shown, where) is not None:
                 return None
             if shown.deleted:
                 return frozenset()

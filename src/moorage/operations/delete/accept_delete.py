@@ -23,7 +23,7 @@ from moorage.operations.steps import servers as records
 from moorage.operations.steps.sleepers import waker_of
 from moorage.sql import Tx
 from moorage.store.cell import servers as cell_servers
-from moorage.store.doubts import doubt_of, seq_of
+from moorage.store.doubts import doubt_about
 from moorage.store.region import operations as region_operations
 from moorage.store.region import servers as region_servers
 
@@ -108,7 +108,7 @@ async def _read_server(context: SagaContext, server: Server) -> tuple[int, Serve
         record = await context.cells[where.cell].read_inline(lambda tx: cell_servers.get(tx, server.id))
     except Unavailable:
         record = None
-    if record is not None and doubt_of(seq_of(record), where) is not None:
+    if record is not None and doubt_about(record, where) is not None:
         await records.sure(context, server.id)
     return where.op_seq, record or server
 

@@ -35,6 +35,13 @@ ON_REQUEST = "on request"
 """The cancel reason when a user or administrator cancels a move: the server stays where it was."""
 DELETED = "deleted"
 """The cancel reason of a delete without restore."""
+TASKS = {
+    MigrationType.LIVE_MIGRATION: TaskState.MIGRATING,
+    MigrationType.EVACUATION: TaskState.REBUILDING,
+    MigrationType.MIGRATION: TaskState.RESIZE_PREP,
+    MigrationType.RESIZE: TaskState.RESIZE_PREP,
+}
+"""What the record shows from the first write of a move to its last: one that shows it is from the middle (`store/doubts.py`)."""
 
 
 class HostOfCell(Protocol):
@@ -131,8 +138,8 @@ def with_status(
 async def begun(
     run: MovingRun, word: str, kind: MigrationType, status: MigrationStatus, event: str, new: FlavorCopy | None = None
 ) -> LocatedServer:
-    """Show the action `word`, its first event and the move's record from here on; `new` is the new flavor. Raises NotFound when the
-    server is on no host, Stale when the executor was overtaken.
+    """Show the action `word`, its first event, the task and the move's record from here on; `new` is the new flavor. Raises NotFound
+    when the server is on no host, Stale when the executor was overtaken.
     """
     located = await records.sure(run.context, run.input.server.id)
     if located.server is None or located.cell is None or located.server.host is None:
@@ -159,7 +166,10 @@ async def begun(
         migrations.put(tx, migration)
         server_action.begin(tx, run, word, event)
 
-    return await records.begun(run, located, records.as_it_is, also)
+    busy = lambda server: msgspec.structs.replace(server, task_state=TASKS[kind])  # noqa: E731
+    written = await records.begun(run, located, busy, also)
+    assert written.server is not None
+    return LocatedServer(msgspec.structs.replace(written.server, task_state=None), written.cell)
 
 
 async def show(

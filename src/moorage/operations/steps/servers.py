@@ -15,7 +15,7 @@ from moorage.saga import Run
 from moorage.sql import Tx
 from moorage.store.cell import servers as cell_servers
 from moorage.store.cell.servers import Fence
-from moorage.store.doubts import Doubt, doubt_of, seq_of
+from moorage.store.doubts import Doubt, doubt_about, seq_of
 from moorage.store.region import operations as region_operations
 from moorage.store.region import servers as region_servers
 
@@ -86,7 +86,7 @@ async def find(context: SagaContext, server: ServerId) -> LocatedServer:
             return LocatedServer(where.order, missing_in=where.recorded_in, debts=where.debts)
         row = await context.cells[cell].read_inline(lambda tx: cell_servers.get(tx, server))
         if row is not None:
-            doubt = doubt_of(seq_of(row), where)
+            doubt = doubt_about(row, where)
             if doubt is not Doubt.REGION_OLDER or written > where.op_seq:
                 return LocatedServer(row, cell, debts=where.debts, doubt=doubt)
             written = seq_of(row)  # or another operation was accepted, and has written, since the region was read

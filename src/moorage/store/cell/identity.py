@@ -89,10 +89,19 @@ def recorded(tx: Tx, ids: Collection[ServerId]) -> set[ServerId]:
     return {ServerId(row.id) for row in tx.rows(sa.select(servers.c.id).where(servers.c.id.in_(ids)))}
 
 
-def seqs(tx: Tx, ids: Collection[ServerId]) -> dict[ServerId, int]:
-    """Those of these servers that have a record here → the operation that last wrote it."""
-    rows = tx.rows(sa.select(servers.c.id, servers.c.op_epoch).where(servers.c.id.in_(ids)))
-    return {ServerId(row.id): seq_of(row) for row in rows}
+class RecordNumber(msgspec.Struct, frozen=True):
+    """The part of a record that tells its age."""
+
+    seq: int
+    """The operation that last wrote it."""
+    under_way: bool
+    """That operation was to write it again."""
+
+
+def record_numbers(tx: Tx, ids: Collection[ServerId]) -> dict[ServerId, RecordNumber]:
+    """Those of these servers that have a record here."""
+    rows = tx.rows(sa.select(servers.c.id, servers.c.op_epoch, servers.c.task_state).where(servers.c.id.in_(ids)))
+    return {ServerId(row.id): RecordNumber(seq_of(row), row.task_state is not None) for row in rows}
 
 
 class ComparedRecord(msgspec.Struct, frozen=True):

@@ -28,12 +28,17 @@ class ServerPlace(msgspec.Struct, frozen=True):
     deleted: bool
     seq: int
     """The sequence number of the operation that last wrote it."""
+    under_way: bool = False
+    """It shows a task: the operation that wrote it was to write it again."""
     hidden: bool = False
     """The row is sealed: another cell's record is shown, or is about to be."""
 
 
 _PLACED = (
-    *(servers.c[name] for name in ("id", "host", "vm_state", "power_state", "deleted_at", "op_epoch", "hidden")),
+    *(
+        servers.c[name]
+        for name in ("id", "host", "vm_state", "power_state", "deleted_at", "op_epoch", "task_state", "hidden")
+    ),
 )
 
 
@@ -57,6 +62,7 @@ def where_placed(tx: Tx, host: str, named: Collection[ServerId] = ()) -> dict[Se
             row.power_state,
             row.deleted_at is not None,
             row.op_epoch // EPOCHS_PER_OPERATION,
+            row.task_state is not None,
             bool(row.hidden),
         )
         for row in rows
