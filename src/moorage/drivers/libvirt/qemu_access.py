@@ -43,10 +43,7 @@ class QemuAccess:
 
     def may_fetch_memory(self, root: Path = Path("/")) -> bool:
         """Whether the kernel lets QEMU fetch memory when its guest misses it (userfaultfd(2)): root always, others by a setting."""
-        try:
-            return self.user is None or (root / UNPRIVILEGED_FAULTS).read_text().strip() != "0"
-        except FileNotFoundError:  # of a kernel before 5.2, which asks for no right
-            return True
+        return self.user is None or all_may_fetch_memory(root)
 
     def open_way(self, to: Path) -> Path | None:
         """Let QEMU's user search the directories of ours down to this one. Returns the first one that it cannot pass."""
@@ -85,6 +82,14 @@ def directories_of(record: GuestRecord, place: Path, images: Path) -> Iterator[P
         data: dict[str, Any] = volume.connection.get("data", volume.connection)
         if (path := str(data.get("device_path") or "")).startswith("/"):
             yield Path(path).parent
+
+
+def all_may_fetch_memory(root: Path = Path("/")) -> bool:
+    """Whether the kernel lets every user fetch memory when it is missed."""
+    try:
+        return (root / UNPRIVILEGED_FAULTS).read_text().strip() != "0"
+    except FileNotFoundError:  # of a kernel before 5.2, which asks for no right
+        return True
 
 
 def may_search(directory: Path, user: int, group: int) -> bool:

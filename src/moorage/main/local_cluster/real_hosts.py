@@ -19,6 +19,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from moorage.drivers.libvirt.qemu_access import all_may_fetch_memory
 from moorage.drivers.libvirt.system_users import SystemUser
 from moorage.main.local_cluster.certificates import CertificateAuthority
 from moorage.main.local_cluster.libvirt_daemon import Daemon, DaemonCertificates
@@ -72,7 +73,7 @@ class RealHosts:
         return {
             "uri": self.daemons[host].uri, "address": address, "migration_address": address, "vxlan_address": address,
             "live_uri": "qemu+tls://{address}/system", "live_pki": str(self.daemons[host].pki),
-            "live_post_copy": True, "dhcp": True, "routers": True,
+            "live_post_copy": self.user is None or all_may_fetch_memory(), "dhcp": True, "routers": True,
             "external_devices": {EXTERNAL_NETWORK: "outside"},
             "ovs_db": f"unix:{self.switch(host)}/db.sock", "metadata_url": f"http://127.0.0.1:{metadata_port}",
         }  # fmt: skip
