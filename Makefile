@@ -68,6 +68,7 @@ up: $(VENV)/.up  ## a whole cloud in one process: API, conductor, two cells, eig
 	@$(BIN)/moorage up $(ARGS)
 
 image:  ## a small Linux image for real hosts, made of Debian's packages (OUT=guest; boots by BIOS, answers SSH as tempest)
+	@$(TESTING)/moorage_testing/hypervisor/image_needs.sh
 	@$(TESTING)/moorage_testing/hypervisor/build_guest.sh $(or $(OUT),guest)
 	@$(TESTING)/moorage_testing/hypervisor/build_login_guest.sh $(or $(OUT),guest)
 

@@ -19,6 +19,7 @@ from tests.cloud.conftest import Running, Start, a_config
 from tests.helpers.console_clients import Viewer, address, closed, console, open_at, refused, token_of, with_proxy
 from websockets.exceptions import InvalidStatus
 
+from moorage.main import consoles
 from moorage.main.config import Hosts, Listen
 from moorage.main.config_guests import Console
 from moorage.main.local_cluster.ports import free_ports
@@ -139,16 +140,21 @@ async def test_console_actions_of_old_versions_and_other_projects(proxied: Runni
     proxied.admin.http.headers["OpenStack-API-Version"] = f"compute {VERSION}"
 
 
-async def test_pages(with_proxy: Any, tmp_path: Path) -> None:
+async def test_pages(with_proxy: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     novnc = tmp_path / "novnc"
     (novnc / "core").mkdir(parents=True)
     (novnc / "core" / "rfb.js").write_text("export default class RFB {}\n")
     (novnc / "secret.txt").write_text("secret")
     (tmp_path / "outside.js").write_text("secret")
     (novnc / "link.js").symlink_to(tmp_path / "outside.js")
+    monkeypatch.setattr(consoles, "DISTRIBUTIONS_NOVNC", str(tmp_path / "none"))
     async with with_proxy() as running, httpx.AsyncClient(trust_env=False) as browser:
         reply = await browser.get(f"{running.config.api.console.url}/vnc_lite.html?path=x")
         assert (reply.status_code, "npm install @novnc/novnc" in reply.text) == (404, True)
+    monkeypatch.setattr(consoles, "DISTRIBUTIONS_NOVNC", str(novnc))
+    async with with_proxy() as running, httpx.AsyncClient(trust_env=False) as browser:
+        reply = await browser.get(f"{running.config.api.console.url}/core/rfb.js")
+        assert reply.status_code == 200, "the distribution's package is found by itself"
     async with with_proxy(novnc_directory=str(novnc)) as running, httpx.AsyncClient(trust_env=False) as browser:
         url = running.config.api.console.url
         reply = await browser.get(f"{url}/vnc_lite.html?path=x")

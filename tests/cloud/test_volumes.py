@@ -117,6 +117,22 @@ async def test_a_volume_is_attached_and_detached(running: Running) -> None:
     await running.admin.gone(server["id"])
 
 
+async def test_a_device_name_that_is_taken_is_refused(running: Running) -> None:
+    server, one, other = await running.admin.active("a"), await volume(running), await volume(running)
+    reply = await attach(running, server["id"], other, device="/dev/vda")
+    assert (reply.status_code, "(/dev/vda) is in use" in reply.text) == (409, True)
+    assert (await attach(running, server["id"], one, device="/dev/vdc")).status_code == 202
+    await becomes(running, one, "in-use")
+    reply = await attach(running, server["id"], other, device="/dev/vdc")
+    assert (reply.status_code, "(/dev/vdc) is in use" in reply.text) == (409, True)
+    assert await status(running, other) == "available"
+    assert (await attach(running, server["id"], other)).status_code == 202
+    await becomes(running, other, "in-use")
+    assert sorted(each["device"] for each in await attached(running, server["id"])) == ["/dev/vdb", "/dev/vdc"]
+    await running.admin.delete(server["id"])
+    await running.admin.gone(server["id"])
+
+
 async def test_a_delete_detaches_volumes_and_deletes_the_marked_ones(running: Running) -> None:
     server, stays, goes = await running.admin.active("a"), await volume(running), await volume(running)
     assert (await attach(running, server["id"], stays)).status_code == 202

@@ -53,6 +53,7 @@ class NeutronSite:
 
     def start(self) -> None:
         self.directory.mkdir(parents=True, exist_ok=True)
+        self.directory.chmod(0o711)  # QEMU's user reaches guests' files below it
         program = rabbit_program()
         assert program is not None
         (self.directory / "rabbit").mkdir()

@@ -54,6 +54,14 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             item.add_marker("hypervisor_all")
 
 
+@pytest.fixture(scope="session", autouse=True)
+def searched(tmp_path_factory: pytest.TempPathFactory) -> None:
+    """QEMU's user may search the directories above those of a trial set."""
+    base = tmp_path_factory.getbasetemp()
+    for each in (base, *base.parents[:-2]):
+        each.chmod(0o711)
+
+
 @pytest.fixture
 def images(tmp_path: Path) -> ImageFiles:
     return ImageFiles(guest_files(), tmp_path)

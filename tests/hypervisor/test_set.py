@@ -3,6 +3,7 @@
 import asyncio
 import base64
 import os
+import pwd
 import subprocess
 import time
 from functools import partial
@@ -14,8 +15,9 @@ from tests.helpers.real_guests import call
 from moorage.main.local_cluster.certificates import CertificateAuthority
 from moorage.main.local_cluster.cluster import TrialSet
 from moorage.main.local_cluster.libvirt_daemon import DaemonCertificates
+from moorage.main.local_cluster.qemu_user import qemu_user
 from moorage_testing.api_user import PATIENCE_S, Person
-from moorage_testing.hypervisor.guests import act, allow_ping, upload
+from moorage_testing.hypervisor.guests import act, allow_ping, bridge_to, upload
 from moorage_testing.hypervisor.guests import until_logged as says
 from moorage_testing.hypervisor.leftovers import leftovers
 from moorage_testing.hypervisor.machine import HIERARCHIES
@@ -48,7 +50,8 @@ async def address_of(person: Person, server: str) -> str:
 def reaches(trial: TrialSet, host: str, address: str) -> bool:
     """From the host to a guest of its own."""
     assert trial.real is not None
-    words = [*trial.real.inside(host), "ping", "-c1", "-W1", address]
+    inside = trial.real.inside(host)
+    words = [*inside, "ping", "-c1", "-W1", *bridge_to(address, inside), address]
     return subprocess.run(words, stdout=subprocess.DEVNULL, check=False).returncode == 0
 
 
@@ -56,6 +59,40 @@ async def reached(trial: TrialSet, host: str, address: str) -> None:
     ends = time.monotonic() + PATIENCE_S
     while not await asyncio.to_thread(reaches, trial, host, address):
         assert time.monotonic() < ends, f"{host} does not reach {address}"
+
+
+def rights_of_guests(trial: TrialSet) -> set[tuple[str, str]]:
+    """User and capabilities of each process of QEMU."""
+    assert trial.real is not None
+    found = set()
+    for daemon in trial.real.daemons.values():
+        for file in (daemon.run / "qemu").glob("guest-*.pid"):
+            status = Path(f"/proc/{int(file.read_text())}/status").read_text()
+            said = dict(line.split(":\t", 1) for line in status.splitlines() if ":\t" in line)
+            found.add((pwd.getpwuid(int(said["Uid"].split()[1])).pw_name, said["CapEff"].strip("0")))
+    return found
+
+
+def may(user: str, *words: str) -> bool:
+    """Whether this user's command works."""
+    login = ["setpriv", f"--reuid={user}", f"--regid={pwd.getpwnam(user).pw_gid}", "--init-groups"]
+    return not subprocess.run([*login, *words], capture_output=True, check=False).returncode
+
+
+def check_rights(trial: TrialSet, host: str, server: str) -> None:
+    """A guest is its QEMU's user and no more: neither root nor a reader of what roles and daemons keep for themselves."""
+    assert trial.real is not None
+    user = qemu_user().name
+    assert rights_of_guests(trial) == {(user, "")}
+    disk = next((trial.directory / "data" / "hosts" / host / "guests" / server).rglob("disk"))
+    daemon = trial.real.daemons[host]
+    assert may(user, "test", "-w", str(disk))
+    assert may(user, "test", "-r", str(daemon.pki / "server-key.pem"))
+    for ours in (trial.path_of(f"agent-{host}"), trial.directory / "data" / "hosts" / host / "agent.db"):
+        assert not may(user, "test", "-r", str(ours)), ours
+    assert not may(user, "ls", str(trial.directory))
+    assert not may(user, "virsh", "-c", daemon.uri, "list")
+    assert not may("nobody", "test", "-e", str(disk))
 
 
 async def nothing_left(trial: TrialSet, host: str) -> None:
@@ -103,6 +140,7 @@ async def _moves(trial: TrialSet, person: Person) -> None:
     second = (await person.active("second", user_data=pings, **body))["id"]
     assert await host_of(person, second) != source
     await reached(trial, source, address)
+    await asyncio.to_thread(check_rights, trial, source, first)
     await answered_again(person, second)
 
     # A host that shows a certificate of another authority sends nothing.
@@ -121,6 +159,7 @@ async def _moves(trial: TrialSet, person: Person) -> None:
         assert scheduled[scheduled.index("cpu_shares") :][:3] == ["cpu_shares", ":", SHARES]
     await answered_again(person, second)
     assert (await says(person, first, "GUEST: ready")).count("GUEST: kernel") == 1
+    await asyncio.to_thread(check_rights, trial, third, first)
 
     for host in trial.real.names:
         listening = await asyncio.to_thread(call, *trial.real.inside(host), "ss", "-Hltn")
@@ -167,9 +206,9 @@ async def _is_refused(trial: TrialSet, person: Person, server: str, way: tuple[s
     other = CertificateAuthority(trial.directory / "other", "another")
     both = trial.directory / "both.pem"
     both.write_bytes(ours.authority.read_bytes() + other.file.read_bytes())
-    DaemonCertificates(both, other.issue(source), ()).lay_out(daemon.pki)
+    DaemonCertificates(both, other.issue(source), ()).lay_out(daemon.pki, daemon.user)
     await act(person, server, "ACTIVE", **{"os-migrateLive": {"host": target, "block_migration": "auto"}})
     assert await host_of(person, server) == source
     explained = (await person.compute("GET", f"/ext/servers/{server}/explain")).json()["explain"]["operations"][-1]
     assert "certificate" in str(explained).lower(), explained
-    daemon.certificates.lay_out(daemon.pki)
+    daemon.certificates.lay_out(daemon.pki, daemon.user)

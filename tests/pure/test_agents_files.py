@@ -6,7 +6,7 @@ import msgspec
 import pytest
 
 from moorage.bus.agent_rpc import AudibleHosts
-from moorage.main.agent_role import not_a_hosts
+from moorage.main.agent_role import not_a_hosts, simulated_machine
 from moorage.main.composition import audible_hosts
 from moorage.main.config import Config, read_config
 from moorage.main.hosts import HostPlan
@@ -72,3 +72,20 @@ def test_hosts_are_approved_automatically_in_one_process_only() -> None:
     assert not config('[bus]\nurl = "nats://b"').approves_hosts_itself
     assert config('[bus]\nurl = "nats://b"\n[compute]\napprove_hosts = "automatic"').approves_hosts_itself
     assert not config('[compute]\napprove_hosts = "operator"').approves_hosts_itself
+
+
+@pytest.mark.parametrize(
+    ("said", "functions"), [("", [8]), ("virtual_functions = 3", [3]), ("virtual_functions = 0", [])]
+)
+def test_the_interfaces_of_a_simulated_host_of_its_own(said: str, functions: list[int]) -> None:
+    machine = simulated_machine(config(f'[agent]\nhost = "h1"\n{said}').agent)
+    assert [len(each.functions) for each in machine.physical_functions] == functions
+    addresses = [each for card in machine.physical_functions for each in card.functions]
+    assert len(set(addresses)) == sum(functions)
+
+
+@pytest.mark.parametrize("table", ["agent", "hosts"])
+@pytest.mark.parametrize("many", [-1, 249])
+def test_an_interface_has_as_many_functions_as_a_bus_has_places(table: str, many: int) -> None:
+    with pytest.raises(msgspec.ValidationError, match="virtual_functions"):
+        config(f"[{table}]\nvirtual_functions = {many}")

@@ -74,6 +74,10 @@ async def test_invalid_boots_are_bad_requests(
         await understood(request_says, image_says)
 
 
+def named(device: BlockDevice, name: str) -> BlockDevice:
+    return msgspec.structs.replace(device, device=name)
+
+
 LOCAL_ROOT = BlockDevice("image", "local", 0, IMAGE)
 EMPTY, SWAP = BlockDevice("blank", "local"), BlockDevice("blank", "local", guest_format="swap")
 LARGER = msgspec.structs.replace(FLAVOR, ephemeral_gib=10, swap_mib=512)
@@ -95,6 +99,30 @@ LARGER = msgspec.structs.replace(FLAVOR, ephemeral_gib=10, swap_mib=512)
 def test_unsupported_devices_are_refused(devices: tuple[BlockDevice, ...], said: str) -> None:
     with pytest.raises(Invalid, match=said):
         check_form(BootRequest("web", "1", image_ref=IMAGE, block_devices=devices), LARGER)
+
+
+NEW_ROOT = BlockDevice("image", "volume", 0, IMAGE, size_gib=1)
+DATA = BlockDevice("blank", "volume", size_gib=1)
+
+
+@pytest.mark.parametrize(
+    ("devices", "said"),
+    [
+        ((NEW_ROOT, named(DATA, "/dev/vda")), "same device name as the root device vda"),
+        ((NEW_ROOT, named(DATA, "vda")), "same device name as the root device vda"),
+        ((LOCAL_ROOT, named(DATA, "/dev/vda")), "same device name as the root device vda"),
+        ((named(NEW_ROOT, "/dev/sda"), named(DATA, "sda")), "a device name is given twice"),
+        ((NEW_ROOT, named(DATA, "/dev/vdb"), named(DATA, "vdb")), "a device name is given twice"),
+    ],
+)
+def test_two_disks_of_one_name_are_refused(devices: tuple[BlockDevice, ...], said: str) -> None:
+    image = IMAGE if devices[0].destination == "local" else None
+    with pytest.raises(Invalid, match=said):
+        check_form(BootRequest("web", "1", image_ref=image, block_devices=devices), LARGER)
+
+
+def test_a_name_that_the_root_does_not_have_is_free() -> None:
+    check_form(BootRequest("web", "1", block_devices=(named(NEW_ROOT, "/dev/sda"), named(DATA, "/dev/vda"))), LARGER)
 
 
 def test_too_many_devices_are_refused_before_parsing() -> None:

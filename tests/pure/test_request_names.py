@@ -8,9 +8,13 @@ import pytest
 from tests.helpers.world_builder import Cloud
 
 from moorage.api.compute.extra_spec_validators import EXACT
+from moorage.drivers.libvirt.host_facts import MachineFacts
+from moorage.drivers.libvirt.machine_features import refuse_unmade
 from moorage.model import guest_hardware, request_names
-from moorage.model.errors import Invalid
+from moorage.model.errors import HostFailed, Invalid
+from moorage.model.guest import GuestSpec
 from moorage.model.guest_requests import settled
+from moorage.model.ids import ServerId
 from moorage.model.request_groups import UNCLAIMED_VNIC_TYPES
 from moorage.model.request_names import Fate, Handling, handling_of
 from moorage.model.resources import needs_of
@@ -19,6 +23,8 @@ from moorage.model.world_snapshot import photo_of, world_of
 from moorage.scheduler.profile import Profile
 from moorage.scheduler.rank import rank
 
+SERVER = ServerId("11111111-0000-4000-8000-000000000000")
+MACHINE = MachineFacts("x86_64", "/usr/bin/qemu", "kvm", (), {}, 7_002_000, uefi=True, secure_boot=True)
 NAMES: dict[str, list[str]] = json.loads((Path(__file__).parents[1] / "golden/nova_names.json").read_text())
 TABLES: dict[str, Mapping[str, Handling]] = {
     "extra_specs": request_names.EXTRA_SPECS,
@@ -56,6 +62,8 @@ WITH = {
     "hw_cpu_thread_policy": {"hw_cpu_policy": "dedicated"},
     "hw_numa_cpus": {"hw_numa_nodes": "1", "hw_numa_cpus.0": "0-3", "hw_numa_mem.0": "512"},
     "hw_numa_mem": {"hw_numa_nodes": "1", "hw_numa_cpus.0": "0-3", "hw_numa_mem.0": "512"},
+    "hw_numa_cpus.{num}": {"hw_numa_nodes": "1", "hw_numa_cpus.0": "0-3", "hw_numa_mem.0": "512"},
+    "hw_numa_mem.{num}": {"hw_numa_nodes": "1", "hw_numa_cpus.0": "0-3", "hw_numa_mem.0": "512"},
     "hw_locked_memory": {"hw_mem_page_size": "large", "hw:mem_page_size": "any"},
     "hw_mem_page_size": {"hw:mem_page_size": "any"},
     "hw_mem_encryption_model": {"hw_mem_encryption": "true"},
@@ -94,6 +102,9 @@ def test_what_no_host_has_chooses_no_host_and_the_cause_names_it(name: str) -> N
     properties = {key: value for key, value in both.items() if not key.startswith("hw:")}
     guest_hardware.check(4, 512, specs, properties)
     needs = needs_of(vcpus=4, memory_mb=512, disk_gb=0, extra_specs=specs, image_properties=properties)
+    with pytest.raises(HostFailed) as refused:
+        refuse_unmade(GuestSpec(SERVER, "web", 4, 512, extra_specs=specs, image_properties=properties), MACHINE)
+    assert refused.value.code == "not_supported", "also where a site has told Placement that this host has it"
     question = Ask(resources=needs.resources, required=needs.required, extra_specs=specs, image_properties=properties)
     verdict = rank(question, Cloud().host("h1").world(), Profile())
     assert verdict.best == ()
@@ -217,3 +228,41 @@ def test_a_snapshot_keeps_what_hosts_are() -> None:
 def test_a_guest_that_exists_is_not_refused_for_what_it_never_had() -> None:
     specs = {"hw:cpu_policy": "dedicated", "hw:numa_nodes": "2", "hw:numa_cpus.0": "0", "hw:cpu_cores": "2"}
     assert settled(specs) == {"hw:cpu_cores": "2"}
+
+
+@pytest.mark.parametrize(
+    ("specs", "properties", "named"),
+    [
+        ({"hw:not_yet": "1", "hw:watchdog_action": "reset"}, {}, "hw:not_yet"),
+        ({"quota:not_yet": "1"}, {}, "quota:not_yet"),
+        ({}, {"hw_not_yet": "1", "hw_disk_bus": "virtio"}, "hw_not_yet"),
+    ],
+)
+def test_a_host_refuses_a_name_that_its_release_does_not_know(
+    specs: dict[str, str], properties: dict[str, str], named: str
+) -> None:
+    with pytest.raises(HostFailed, match=f"guests with {named}, which its release does not know") as refused:
+        refuse_unmade(GuestSpec(SERVER, "web", 4, 512, extra_specs=specs, image_properties=properties), MACHINE)
+    assert refused.value.code == "not_supported"
+
+
+def test_names_of_a_site_are_not_looked_at() -> None:
+    specs = {
+        "moorage:wait": "60",
+        "site:rack": "7",
+        "aggregate_instance_extra_specs:ssd": "true",
+        "hw:watchdog_action": "reset",
+    }
+    properties = {"site_rack": "7", "hw_disk_bus": "virtio", "os_distro": "debian"}
+    refuse_unmade(GuestSpec(SERVER, "web", 4, 512, extra_specs=specs, image_properties=properties), MACHINE)
+
+
+@pytest.mark.parametrize(("virt_type", "refused"), [("kvm", False), ("qemu", True)])
+def test_an_image_for_kvm_is_refused_where_guests_are_emulated(virt_type: str, refused: bool) -> None:
+    spec = GuestSpec(SERVER, "web", 4, 512, image_properties={"img_hv_type": "kvm"})
+    machine = MachineFacts("x86_64", "/usr/bin/qemu", virt_type, (), {}, 7_002_000)
+    if not refused:
+        refuse_unmade(spec, machine)
+        return
+    with pytest.raises(HostFailed, match="guests of this host are emulated"):
+        refuse_unmade(spec, machine)

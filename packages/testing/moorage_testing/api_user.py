@@ -100,13 +100,11 @@ class Person:
         """POST /servers; `networks` is a network's name or what the API takes."""
         if isinstance(networks, str) and networks not in {"auto", "none"}:
             networks = [{"uuid": await self.id_of("network", networks)}]
-        server = {
-            "name": name,
-            "imageRef": await self.id_of("image", "tiny"),
-            "flavorRef": await self.id_of("flavor", flavor),
-            "networks": networks,
-            **more,
-        }
+        if "imageRef" not in more:  # a cloud of real hosts has no such image
+            more["imageRef"] = await self.id_of("image", "tiny")
+        if "flavorRef" not in more:
+            more["flavorRef"] = await self.id_of("flavor", flavor)
+        server = {"name": name, "networks": networks, **more}
         body: dict[str, Any] = {"server": server}
         if hints is not None:
             body["os:scheduler_hints"] = hints

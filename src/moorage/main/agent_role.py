@@ -16,6 +16,7 @@ from moorage.drivers.driver import Driver
 from moorage.drivers.fault_injection import FaultSettings
 from moorage.drivers.simulated import SimulatedDriver
 from moorage.main.config import Config
+from moorage.main.config_hosts import AgentConfig
 from moorage.main.hosts import HostPlan, cards, make_driver, plumbing_of
 from moorage.main.message_bus import open_bus
 from moorage.main.observability import Sources, observe
@@ -26,6 +27,17 @@ from moorage.model.errors import Invalid
 from moorage.model.ids import CellId
 
 _log = logging.getLogger(__name__)
+
+
+def simulated_machine(mine: AgentConfig) -> FaultSettings:
+    """Return what the simulated host of an agent of its own has."""
+    return FaultSettings(
+        vcpus=mine.vcpus,
+        ram_mib=mine.ram_mib,
+        disk_gib=mine.disk_gib,
+        physical_networks=mine.physical_networks,
+        physical_functions=cards(crc32(mine.host.encode()), mine.physical_networks, mine.virtual_functions),
+    )
 
 
 async def agent(config: Config, stopping: asyncio.Event) -> None:
@@ -55,14 +67,7 @@ async def agent(config: Config, stopping: asyncio.Event) -> None:
         plan = HostPlan(mine.host, CellId(mine.cell), mine.physical_networks, mine.level, real=True)
         driver = make_driver(config, plan, clock, images)
     else:
-        dials = FaultSettings(
-            vcpus=mine.vcpus,
-            ram_mib=mine.ram_mib,
-            disk_gib=mine.disk_gib,
-            physical_networks=mine.physical_networks,
-            physical_functions=cards(crc32(mine.host.encode()), mine.physical_networks, mine.virtual_functions),
-        )
-        driver = SimulatedDriver(room, clock, dials, hostname=mine.host, images=images)
+        driver = SimulatedDriver(room, clock, simulated_machine(mine), hostname=mine.host, images=images)
     plumbing = plumbing_of(mine.host, mine.level, clients.network if old and clients is not None else None)
     serving = Agent(
         mine.host,

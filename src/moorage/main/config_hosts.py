@@ -1,8 +1,11 @@
 """Tables of the configuration: simulated hosts, one agent, and settings that delay new behaviour during an upgrade."""
 
-from typing import Literal
+from typing import Annotated, Literal, TypeAlias
 
 import msgspec
+
+Functions: TypeAlias = Annotated[int, msgspec.Meta(ge=0, le=248)]
+"""Of one interface: on one bus, eight in each of its slots but the first."""
 
 
 class Hosts(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -25,7 +28,7 @@ class Hosts(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Host number n has the (n mod length)-th protocol level: 1 and 2 see to their guests' ports themselves."""
     whole_interfaces: int = 0
     """SR-IOV interfaces on each physical network that guests may have whole, at most 32."""
-    virtual_functions: int = 8
+    virtual_functions: Functions = 8
     """Number of virtual functions of the SR-IOV interface that each host has on each of its physical networks; 0: no such interface."""
     beat_s: float = 5.0
     """How often each host sends a heartbeat."""
@@ -44,7 +47,7 @@ class AgentConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     ram_mib: int = 32768
     disk_gib: int = 500
     physical_networks: tuple[str, ...] = ("physnet1",)
-    virtual_functions: int = 8
+    virtual_functions: Functions = 8
     """Of the SR-IOV interface that a simulated host has on each of its physical networks; 0: no such interface."""
 
 

@@ -32,9 +32,9 @@ from moorage.main.local_cluster.libvirt_daemon import (
     CAPABILITIES,
     DAEMON_CONF,
     PRIVATE,
-    QEMU_CONF,
     STARTS_WITHIN_S,
     STOPS_WITHIN_S,
+    qemu_conf,
 )
 from moorage_testing.hypervisor.tempest_run import interpreter
 from moorage_testing.real_services.install import install as install_neighbours
@@ -145,13 +145,15 @@ def pytest(*arguments: str) -> int:
     A worker of pytest-xdist is an interpreter that the controller starts by a command, so the command is what makes namespaces.
     """
     workers = int(os.environ.get("MOORAGE_HYPERVISORS", WORKERS))
-    if workers == 0:
-        return python("-m", "pytest", *arguments)
-    command = shlex.join([sys.executable, "-m", __package__ or "", "python"])
-    side_by_side = ["--tx", f"{workers}*popen//python={command}", "--dist", "loadscope", "--no-loadscope-reorder"]
     room = tempfile.mkdtemp(prefix="mrg-")  # daemons have sockets in it, whose paths must be short
-    words = [sys.executable, "-m", "pytest", *side_by_side, "--basetemp", f"{room}/t", *arguments]
-    status = subprocess.run(words, check=False).returncode
+    Path(room).chmod(0o711)  # QEMU's user reaches guests' files in it
+    words = ["-m", "pytest", "--basetemp", f"{room}/t", *arguments]
+    if workers == 0:
+        status = python(*words)
+    else:
+        command = shlex.join([sys.executable, "-m", __package__ or "", "python"])
+        side_by_side = ["--tx", f"{workers}*popen//python={command}", "--dist", "loadscope", "--no-loadscope-reorder"]
+        status = subprocess.run([sys.executable, *words, *side_by_side], check=False).returncode
     if status == 0:
         shutil.rmtree(room, ignore_errors=True)
     return status
@@ -175,7 +177,7 @@ def inside(command: list[str]) -> int:
             Path(place).mkdir(parents=True, exist_ok=True)
             _run("mount", "--bind", str(own), place)
         Path("/etc/libvirt/libvirtd.conf").write_text(DAEMON_CONF)
-        Path("/etc/libvirt/qemu.conf").write_text(QEMU_CONF + controllers_line(hierarchies))
+        Path("/etc/libvirt/qemu.conf").write_text(qemu_conf() + controllers_line(hierarchies))
         if KNOWN_CAPABILITIES.is_dir():
             shutil.copytree(KNOWN_CAPABILITIES, CAPABILITIES)
         with daemon():

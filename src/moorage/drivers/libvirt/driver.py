@@ -27,6 +27,7 @@ from moorage.drivers.libvirt.link import DaemonLink
 from moorage.drivers.libvirt.plugging import Plugging
 from moorage.drivers.libvirt.port_wiring import TROUBLE_CHARACTERS_MAX, TROUBLES_MAX
 from moorage.drivers.libvirt.power_states import go_on, power_from
+from moorage.drivers.libvirt.qemu_access import UNPRIVILEGED_FAULTS
 from moorage.drivers.libvirt.quotas import start_limited
 from moorage.drivers.libvirt.records import GuestRecord
 from moorage.drivers.libvirt.reported_devices import ReportedDevices
@@ -79,6 +80,10 @@ class LibvirtDriver(
         self._no_tls = await live_tls.why_none_arrive(self._settings)
         if self._no_tls:
             _log.error("no guest can arrive while it runs, for TLS of live migration does not work: %s", self._no_tls)
+        if self._settings.live_post_copy and not self._access.may_fetch_memory():
+            _log.error(
+                "no guest runs before its memory has arrived: live_post_copy needs %s to be 1 here", UNPRIVILEGED_FAULTS
+            )
         await self._thaw_what_is_still()
         await self._unplug_what_is_unused()
         self._begin_serving()

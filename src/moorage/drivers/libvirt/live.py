@@ -185,7 +185,7 @@ class Live(LiveArrivals):
         if targets:
             flags |= libvirt.VIR_MIGRATE_NON_SHARED_DISK
             parameters[libvirt.VIR_MIGRATE_PARAM_MIGRATE_DISKS] = targets
-        if self._settings.live_post_copy and power_of(domain) is PowerState.RUNNING:  # libvirt refuses it of others
+        if self._post_copies and power_of(domain) is PowerState.RUNNING:  # libvirt refuses it of others
             flags |= libvirt.VIR_MIGRATE_POSTCOPY
         if live_tls.is_tls(place.daemon):
             flags |= libvirt.VIR_MIGRATE_TLS
@@ -219,16 +219,21 @@ class Live(LiveArrivals):
         record = self._records.find(server)
         return PowerState.NOSTATE if record is None or record.departed else await self._power(server)
 
+    @property
+    def _post_copies(self) -> bool:
+        """Whether guests may be switched before their memory is there. QEMU of a host that cannot fetch it would refuse each guest."""
+        return self._settings.live_post_copy and self._access.may_fetch_memory()
+
     async def force_live(self, server: ServerId, move: str, *, post_copy: bool) -> PowerState:
         record, transfer = self._records.find(server), self._transfers.get(server)
         if record is None or record.departed:
             return PowerState.NOSTATE
         running = transfer is not None and transfer.state is LiveState.RUNNING and transfer.move == move
         if transfer is not None and running and transfer.forcing is None:
-            early = post_copy and self._settings.live_post_copy
+            early = post_copy and self._post_copies
             transfer.forcing = asyncio.create_task(self._force(record, early=early), name=f"force-{server}")
         elif not running and record.leaving_by == move and await self._ask(server, counted) is not None:
-            await self._force(record, early=post_copy and self._settings.live_post_copy)
+            await self._force(record, early=post_copy and self._post_copies)
         return await self._power(server)
 
     async def _force(self, record: GuestRecord, *, early: bool) -> None:

@@ -5,7 +5,7 @@ from xml.etree import ElementTree as ET
 
 from moorage.drivers.libvirt.host_facts import MachineFacts
 from moorage.drivers.libvirt.refusals import cannot, not_here
-from moorage.model import guest_requests
+from moorage.model import guest_hardware, guest_requests, request_names
 from moorage.model.device_requests import MachineRequest, machine_request
 from moorage.model.guest import GuestSpec
 from moorage.model.image_requirements import emulation_trait
@@ -27,17 +27,26 @@ def request_of(spec: GuestSpec) -> MachineRequest:
 
 
 def refuse_unmade(spec: GuestSpec, machine: MachineFacts) -> None:
-    """Raises HostFailed for what a new guest would not have. The scheduler asks hosts for most of it; a site may have told Placement that
-    this host has it.
+    """Raises HostFailed for what a new guest would not have, and Invalid for a contradiction. The scheduler asks hosts for most of it;
+    a site may have told Placement that this host has it, and a newer API may have accepted what this release does not know.
     """
     properties, specs = spec.image_properties, spec.extra_specs
+    if unknown := request_names.unknown_names(specs, properties):
+        raise cannot(f"guests with {', '.join(unknown)}, which its release does not know")
     if wanted := guest_requests.unmade_names(specs, properties):
         raise cannot(f"guests with {', '.join(wanted)}")
+    if guest_hardware.tpm(specs, properties) is not None:
+        raise cannot("a TPM")
+    if guest_hardware.is_true(properties.get("hw_firmware_stateless")):
+        raise cannot("stateless firmware")
     if limits := sorted(name for name in specs if name.startswith(LIMITS_OF_INTERFACES)):
         raise cannot(f"limits of interfaces by a flavor ({', '.join(limits)}), but those of a port's QoS policy,")
     kinds = sorted({each.device_type or "disk" for each in spec.volumes} - {"disk"})
     if kinds:
         raise cannot(f"volumes as {', '.join(kinds)}")
+    hypervisor = properties.get("img_hv_type") or properties.get("hypervisor_type") or ""
+    if hypervisor.lower() == "kvm" and machine.virt_type != "kvm":
+        raise not_here("the image is for the hypervisor kvm, and guests of this host are emulated")
     arch = emulation_trait(properties).removeprefix("COMPUTE_ARCH_").lower()
     if arch and arch not in (machine.arch, "i686" if machine.arch == "x86_64" else machine.arch):
         raise cannot(f"guests of the architecture {arch} on {machine.arch}")

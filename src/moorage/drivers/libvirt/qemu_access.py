@@ -14,6 +14,7 @@ from xml.etree import ElementTree as ET
 from moorage.drivers.libvirt.records import GuestRecord
 from moorage.model.errors import HostFailed
 
+UNPRIVILEGED_FAULTS = "proc/sys/vm/unprivileged_userfaultfd"
 HOSTS = "hosts"
 """The directory of hosts in a data directory."""
 
@@ -40,13 +41,17 @@ class QemuAccess:
         data = directory.parents[1] if directory.parent.name == HOSTS else directory
         self._ours = {data, room, *([Path(instances_path).resolve()] if instances_path else [])}
 
+    def may_fetch_memory(self, root: Path = Path("/")) -> bool:
+        """Whether the kernel lets QEMU fetch memory when its guest misses it (userfaultfd(2)): root always, others by a setting."""
+        return self.user is None or all_may_fetch_memory(root)
+
     def open_way(self, to: Path) -> Path | None:
         """Let QEMU's user search the directories of ours down to this one. Returns the first one that it cannot pass."""
         if self.user is None:
             return None
         for each in [*reversed(to.parents), to]:
             try:
-                if not _may_search(each, *self.user):
+                if not may_search(each, *self.user):
                     if not self._is_ours(each):
                         return each
                     os.chown(each, -1, self.user[1])
@@ -79,7 +84,16 @@ def directories_of(record: GuestRecord, place: Path, images: Path) -> Iterator[P
             yield Path(path).parent
 
 
-def _may_search(directory: Path, user: int, group: int) -> bool:
+def all_may_fetch_memory(root: Path = Path("/")) -> bool:
+    """Whether the kernel lets every user fetch memory when it is missed."""
+    try:
+        return (root / UNPRIVILEGED_FAULTS).read_text().strip() != "0"
+    except FileNotFoundError:  # of a kernel before 5.2, which asks for no right
+        return True
+
+
+def may_search(directory: Path, user: int, group: int) -> bool:
+    """Whether a process with this user and group can search the directory; other groups of the user are not looked at."""
     found = directory.stat()
     if found.st_uid == user:
         return bool(found.st_mode & stat.S_IXUSR)

@@ -70,7 +70,8 @@ class Libvirt(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Directory of this host's certificates for TLS, under libvirt's names (`pkipath` of its addresses) and QEMU's. Empty: they are in
     libvirt's usual places, in `/etc/pki`."""
     live_post_copy: bool = False
-    """Whether guests that are sent from here may be switched before all of their memory is there: the machine must allow userfaultfd."""
+    """Whether guests that are sent from here may be switched before all of their memory is there: QEMU's user must be
+    allowed to use userfaultfd(2)."""
     live_mib_per_s: Count = 0
     """How fast a guest that runs is sent at the most; 0: as fast as it goes."""
     vxlan_address: str = ""

@@ -43,6 +43,7 @@ from moorage.main.local_cluster.files import (
 from moorage.main.local_cluster.nats import NatsServer
 from moorage.main.local_cluster.ports import free_ports
 from moorage.main.local_cluster.postgres import Durability, PostgresServer, start_postgres
+from moorage.main.local_cluster.qemu_user import check_way, let_in, qemu_user
 from moorage.main.local_cluster.real_hosts import RealHosts
 from moorage.main.service_clients import admin_password, demo_password
 from moorage.model.private_files import private_directory, private_file
@@ -141,8 +142,13 @@ class TrialSet:
             path.write_text(path.read_text().replace(old, becomes))
 
     def start(self) -> None:
-        """Start everything; returns when servers can be booted. Raises RuntimeError when a process does not become ready."""
+        """Start everything; returns when servers can be booted. Raises RuntimeError when a process does not become ready, and Invalid
+        when real guests can have no user of their own."""
         private_directory(self.directory)
+        user = qemu_user() if self.real_guests else None
+        if user is not None:
+            check_way(user, self.directory)
+            let_in(user, [self.directory])
         shutil.rmtree(self.directory / "data", ignore_errors=True)  # of an earlier set, whose databases are gone
         self.postgres = start_postgres(durability=self.durability, passwords=True)
         self._stack.callback(self.postgres.stop)
@@ -154,7 +160,8 @@ class TrialSet:
         if self.beside is not None:
             ports.update(self.beside.ports)
         if self.real_guests:
-            self.real = RealHosts(self.directory / "machines", [f"host{number + 1}" for number in range(self.hosts)])
+            hosts = [f"host{number + 1}" for number in range(self.hosts)]
+            self.real = RealHosts(self.directory / "machines", hosts, user)
             self._stack.callback(self.real.stop)
             self.real.start()
         self.api_ports = [ports["compute"], *free_ports(self.apis - 1)]

@@ -13,21 +13,28 @@ from moorage.main.optional_packages import require_embedded
 from moorage.main.service_clients import admin_password, demo_password
 from moorage.model.errors import Invalid
 
+USUAL = Path("moorage-set")
+WITH_GUESTS = Path("/var/lib/moorage-set")
+"""QEMU's user must be able to search all directories above."""
+
 
 def main(argv: Sequence[str]) -> int:
     parser = argparse.ArgumentParser(prog="moorage set", description=cluster.__doc__)
-    parser.add_argument("--directory", type=Path, default=Path("moorage-set"), help="configuration, logs, hosts")
+    parser.add_argument(
+        "--directory", type=Path, help=f"configuration, logs, hosts ({USUAL}; with real guests {WITH_GUESTS})"
+    )
     parser.add_argument("--hosts", type=int, default=4)
     parser.add_argument(
         "--driver", choices=("simulated", "libvirt"), default="simulated", help="libvirt: real guests, as root"
     )
     parser.add_argument("--port-shift", type=int, default=0, help="added to the usual ports (0: free ports are taken)")
     arguments = parser.parse_args(argv)
+    real = arguments.driver == "libvirt"
     trial = TrialSet(
-        arguments.directory.resolve(),
+        (arguments.directory or (WITH_GUESTS if real else USUAL)).resolve(),
         hosts=arguments.hosts,
         port_shift=arguments.port_shift,
-        real_guests=arguments.driver == "libvirt",
+        real_guests=real,
         guests_ask=True,
     )
     for sign in (signal.SIGINT, signal.SIGTERM):  # also where a shell started us with SIGINT ignored

@@ -10,8 +10,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from moorage.drivers.libvirt.system_users import SystemUser
 from moorage.main.local_cluster.certificates import CertificateFiles
 from moorage.main.local_cluster.control_groups import MACHINE, ControlGroup, controllers_line, make_group, mount_script
+from moorage.main.local_cluster.qemu_user import let_in
 
 PRIVATE = ("/etc/libvirt", "/var/lib/libvirt", "/run/libvirt", "/var/log/libvirt", "/var/cache/libvirt")
 DAEMON_CONF = """\
@@ -25,14 +27,15 @@ log_outputs = "3:file:/var/log/libvirt/libvirtd.log"
 """`min_workers`: as many threads as there may be. libvirt up to 9.0, at least, starts no more of them once a call waits for one
 (`virThreadPoolSendJob` subtracts numbers without a sign): six calls that wait for a guest that hangs would make all others wait."""
 QEMU_CONF = """\
-user = "root"
-group = "root"
-dynamic_ownership = 0
+user = "{user}"
+group = "{group}"
+dynamic_ownership = {gives_files}
 remember_owner = 0
 security_driver = "none"
 namespaces = []
 stdio_handler = "file"
 """
+"""`dynamic_ownership`: libvirt gives QEMU's user the files of a guest while it runs; root needs none of that."""
 CAPABILITIES = Path("/var/cache/libvirt/qemu/capabilities")
 """What a daemon has found out about each QEMU, in four seconds; it looks itself whether that still holds."""
 STARTS_WITHIN_S, STOPS_WITHIN_S = 180.0, 30.0
@@ -70,14 +73,31 @@ migrate_tls_force = 1
 """
 ENTER = """\
 set -e
+umask 022
 mount --make-rprivate /
 for place in {places}; do
-  mkdir -p "{base}/$(echo "${{place#/}}" | tr / -)"
-  mount --bind "{base}/$(echo "${{place#/}}" | tr / -)" "$place"
+  own="{base}/$(echo "${{place#/}}" | tr / -)"
+  mkdir -p "$own"
+  chmod 0755 "$own"
+  mount --bind "$own" "$place"
 done
-hostname {name}
+{devices}hostname {name}
 {groups}exec /usr/sbin/libvirtd --listen --pid-file /run/libvirt/libvirtd.pid
 """
+OWN_KVM = """\
+if [ -c /dev/kvm ] && mknod "{base}/kvm" c $(stat -c "0x%t 0x%T" /dev/kvm); then
+  chown root:{group} "{base}/kvm"
+  chmod 0660 "{base}/kvm"
+  mount --bind "{base}/kvm" /dev/kvm
+fi
+"""
+"""Where QEMU's user may not open `/dev/kvm`, libvirt 9 probes each QEMU again for every call. Without the right to make devices it does."""
+
+
+def qemu_conf(user: SystemUser | None = None) -> str:
+    """Return the file for a QEMU that runs under this user; None: root."""
+    name, group = ("root", "root") if user is None else (user.name, user.group)
+    return QEMU_CONF.format(user=name, group=group, gives_files=int(user is not None))
 
 
 @dataclass(frozen=True)
@@ -89,9 +109,11 @@ class DaemonCertificates:
     peers: Sequence[str]
     """Subjects of the certificates that are taken, as common names."""
 
-    def lay_out(self, pki: Path) -> None:
-        """Give a directory the names that libvirt and QEMU look for; others that it had are replaced."""
+    def lay_out(self, pki: Path, reader: SystemUser | None = None) -> None:
+        """Give a directory the names that libvirt and QEMU look for; others that it had are replaced. `reader`: QEMU's user, if it is not root."""
         pki.mkdir(mode=0o700, parents=True, exist_ok=True)
+        if reader is not None:
+            let_in(reader, [pki, self.own.key.parent], [self.authority, self.own.cert, self.own.key])
         of_client = {"clientcert.pem": self.own.cert, "clientkey.pem": self.own.key}  # libvirt's names
         of_qemu = {
             f"{end}-{part}.pem": file
@@ -114,6 +136,8 @@ class Daemon:
     """Name of its network namespace; empty: that of this process."""
     certificates: DaemonCertificates | None = None
     """None: it is reached by TCP in the clear, and guests are sent so."""
+    user: SystemUser | None = None
+    """QEMU's; None: root. It must be able to search all directories above `base`."""
     limits_processors: bool = True
     """False: it makes no control groups, as on a machine without the controller `cpu`."""
     process: subprocess.Popen[bytes] | None = None
@@ -151,10 +175,12 @@ class Daemon:
             )
         self.group = make_group(self.namespace or f"daemon{self.number}") if self.limits_processors else None
         self._configure()
-        for file in (self.socket, self.run / "libvirtd.pid"):
+        for file in (self.socket, self.run / "libvirtd.pid", self.base / "kvm"):
             file.unlink(missing_ok=True)
         groups = mount_script(self._hierarchies, "$$")
-        script = ENTER.format(places=" ".join(PRIVATE), base=self.base, name=f"host{self.number}", groups=groups)
+        devices = "" if self.user is None else OWN_KVM.format(base=self.base, group=self.user.gid)
+        name = f"host{self.number}"
+        script = ENTER.format(places=" ".join(PRIVATE), base=self.base, name=name, devices=devices, groups=groups)
         prefix = [] if self.group is None else self.group.enter()
         prefix += ["ip", "netns", "exec", self.namespace] if self.namespace else []
         self.process = subprocess.Popen(
@@ -181,14 +207,14 @@ class Daemon:
             shutil.copytree(CAPABILITIES, self.base / "var-cache-libvirt/qemu/capabilities", dirs_exist_ok=True)
         transport, of_qemu = CLEAR_DAEMON_CONF, ""
         if self.certificates is not None:
-            self.certificates.lay_out(self.pki)
+            self.certificates.lay_out(self.pki, self.user)
             peers = ", ".join(f'"CN={each}"' for each in self.certificates.peers)
             transport = TLS_DAEMON_CONF.format(pki=self.pki, peers=peers)
             of_qemu = TLS_QEMU_CONF.format(pki=self.pki)
         own = SECOND_DAEMON_CONF.format(number=self.number, address=self.address)
         (etc / "libvirtd.conf").write_text(DAEMON_CONF.replace("listen_tls = 0\n", "") + own + transport)
         own = SECOND_QEMU_CONF.format(address=self.address, first=first, last=first + 99)
-        (etc / "qemu.conf").write_text(QEMU_CONF + controllers_line(self._hierarchies) + own + of_qemu)
+        (etc / "qemu.conf").write_text(qemu_conf(self.user) + controllers_line(self._hierarchies) + own + of_qemu)
 
     def kill(self) -> None:
         """Kill the daemon with SIGKILL; its guests run on."""

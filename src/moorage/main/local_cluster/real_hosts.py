@@ -19,8 +19,11 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from moorage.drivers.libvirt.qemu_access import all_may_fetch_memory
+from moorage.drivers.libvirt.system_users import SystemUser
 from moorage.main.local_cluster.certificates import CertificateAuthority
 from moorage.main.local_cluster.libvirt_daemon import Daemon, DaemonCertificates
+from moorage.main.local_cluster.qemu_user import let_in
 from moorage.model.json_types import JsonObject
 
 UNDERLAY = "10.250.77"
@@ -38,6 +41,8 @@ class RealHosts:
 
     directory: Path
     names: Sequence[str]
+    user: SystemUser | None = None
+    """QEMU's on all hosts, which must be able to search all directories above; None: root."""
     prefix: str = "mrgset"
     daemons: dict[str, Daemon] = field(default_factory=dict)
     relay: subprocess.Popen[bytes] | None = None
@@ -68,7 +73,7 @@ class RealHosts:
         return {
             "uri": self.daemons[host].uri, "address": address, "migration_address": address, "vxlan_address": address,
             "live_uri": "qemu+tls://{address}/system", "live_pki": str(self.daemons[host].pki),
-            "live_post_copy": True, "dhcp": True, "routers": True,
+            "live_post_copy": self.user is None or all_may_fetch_memory(), "dhcp": True, "routers": True,
             "external_devices": {EXTERNAL_NETWORK: "outside"},
             "ovs_db": f"unix:{self.switch(host)}/db.sock", "metadata_url": f"http://127.0.0.1:{metadata_port}",
         }  # fmt: skip
@@ -115,7 +120,9 @@ class RealHosts:
         _inside(name, "link", "set", "outside", "up")
         directory = self.directory / host
         directory.mkdir(parents=True, exist_ok=True)
-        self.daemons[host] = Daemon(directory, number + 1, self.address(host), name)
+        if self.user is not None:
+            let_in(self.user, [self.directory, directory])
+        self.daemons[host] = Daemon(directory, number + 1, self.address(host), name, user=self.user)
 
     def reach(self, ports: Sequence[int]) -> None:
         """Make these ports of this machine's loopback reachable at each host's loopback. Raises RuntimeError when the relay does not start."""

@@ -1,8 +1,12 @@
 """What becomes of each name that a request may have: extra specs, image properties, hints, fields of block devices, vNIC types, quotas.
 
 `tests/pure/test_request_names.py` compares it with the names that Nova publishes (`tests/golden/nova_names.json`): a name without a row
-fails.  A name that a driver is given and that has no row with `MADE` there is refused (`drivers/libvirt/machine_features.py`).
+fails, and so does one of a flavor or an image that no host has and that the libvirt driver does not refuse by itself: a site may tell
+Placement that a host has it.  What the table says is done where each row points to.  A host refuses names of machines that have no row
+in its own release: the API may be newer, and may have accepted them.
 """
+
+from collections.abc import Mapping
 
 from moorage.model.request_names.extra_specs import EXTRA_SPECS
 from moorage.model.request_names.fields import BLOCK_DEVICE, HINTS, QUOTAS, VNIC_TYPES
@@ -19,4 +23,15 @@ __all__ = [
     "Fate",
     "Handling",
     "handling_of",
+    "unknown_names",
 ]
+OF_MACHINES = ("hw:", "hw_rng:", "hw_video:", "quota:", "os:")
+"""What extra specs begin with that ask for something in the guest's machine."""
+OF_MACHINES_BY_IMAGE = "hw_"
+
+
+def unknown_names(specs: Mapping[str, str], properties: Mapping[str, str]) -> list[str]:
+    """Return the names of a flavor and an image that ask for something in the guest's machine, and have no row."""
+    of_flavor = [each for each in specs if each.startswith(OF_MACHINES) and handling_of(each, EXTRA_SPECS) is None]
+    of_image = [each for each in properties if each.startswith(OF_MACHINES_BY_IMAGE)]
+    return sorted(of_flavor) + sorted(each for each in of_image if handling_of(each, IMAGE_PROPERTIES) is None)

@@ -9,14 +9,20 @@ IMAGE_PROPERTIES = {
     **alike(
         Fate.NO_HOST, _UNMADE,
         "hw_cpu_policy", "hw_cpu_thread_policy", "hw_cpu_realtime_mask", "hw_numa_nodes", "hw_numa_cpus", "hw_numa_mem",
+        "hw_numa_cpus.{num}", "hw_numa_mem.{num}",
         "hw_mem_page_size", "hw_locked_memory", "hw_mem_encryption", "hw_mem_encryption_model", "hw_ephemeral_encryption",
         "hw_ephemeral_encryption_format", "hw_ephemeral_encryption_secret_uuid",
     ),
     **alike(Fate.NO_HOST, "guest_hardware.traits_of; no driver reports it", "hw_tpm_model", "hw_tpm_version", "hw_firmware_stateless"),
     **alike(
         Fate.SCHEDULER, "image_requirements.py, scheduler/filters/host_kinds.py",
-        "hw_architecture", "architecture", "img_hv_type", "hypervisor_type", "hw_vm_mode", "vm_mode", "img_hv_requested_version",
+        "hw_architecture", "architecture", "hw_vm_mode", "vm_mode", "img_hv_requested_version",
         "hypervisor_version_requires", "hw_emulation_architecture", "traits_required",
+    ),
+    **alike(
+        Fate.SCHEDULER,
+        "image_requirements.py; a host that emulates refuses `kvm`, as libvirt there reports none to Nova (drivers/libvirt/machine_features.py)",
+        "img_hv_type", "hypervisor_type",
     ),
     **alike(
         Fate.MADE, "drivers/libvirt/domain_xml.py, guest_devices.py, firmware.py",
