@@ -7,6 +7,7 @@ the host has done nothing.  Names that users chose, which are text, are not judg
 import ipaddress
 import re
 from collections.abc import Callable, Iterable, Mapping
+from functools import lru_cache
 from typing import Any
 
 import msgspec
@@ -38,8 +39,23 @@ Judged = Iterable[tuple[str, object, Callable[[Any], bool], str]]
 """What it is called, the word, what it must be, and the code of a refusal."""
 
 
+KNOWN_MAX = 4_096
+"""Gateways, name servers and ranges come again with each guest of a network, and to parse them is most of the work."""
+RANGE_CHARACTERS_MAX = 64
+
+
 def is_address(word: str) -> bool:
     """An address of IPv4 or IPv6, without a zone."""
+    return len(word) <= RANGE_CHARACTERS_MAX and _is_address(word)
+
+
+def is_range(word: str) -> bool:
+    """An address, perhaps with the length of a prefix."""
+    return len(word) <= RANGE_CHARACTERS_MAX and _is_range(word)
+
+
+@lru_cache(KNOWN_MAX)
+def _is_address(word: str) -> bool:
     try:
         ipaddress.ip_address(word)
     except ValueError:
@@ -47,8 +63,8 @@ def is_address(word: str) -> bool:
     return "%" not in word
 
 
-def is_range(word: str) -> bool:
-    """An address, perhaps with the length of a prefix."""
+@lru_cache(KNOWN_MAX)
+def _is_range(word: str) -> bool:
     try:
         ipaddress.ip_network(word, strict=False)
     except ValueError:
@@ -97,11 +113,18 @@ def is_well_formed(message: object) -> bool:
     return True
 
 
+WITH_PARTS = (msgspec.Struct, tuple, list)
+
+
 def _parts(message: object) -> Iterable[object]:
+    """Those that are to be looked at themselves: most fields are plain words and numbers."""
     if isinstance(message, msgspec.Struct):
-        yield from (getattr(message, name) for name in message.__struct_fields__)
+        parts: Iterable[object] = [getattr(message, name) for name in message.__struct_fields__]
     elif isinstance(message, (tuple, list)):
-        yield from message
+        parts = message
+    else:
+        return ()
+    return [each for each in parts if each and isinstance(each, WITH_PARTS)]
 
 
 def _judged(message: object) -> Judged:
@@ -109,7 +132,12 @@ def _judged(message: object) -> Judged:
         return judge(message)
     if not isinstance(message, msgspec.Struct):
         return ()
-    return [(each, getattr(message, each), is_id, GARBLED) for each in message.__struct_fields__ if each in FILES_NAMES]
+    return [(each, getattr(message, each), is_id, GARBLED) for each in _files_names(type(message))]
+
+
+@lru_cache(KNOWN_MAX)
+def _files_names(kind: type[msgspec.Struct]) -> tuple[str, ...]:
+    return tuple(each for each in kind.__struct_fields__ if each in FILES_NAMES)
 
 
 def _routes(routes: Iterable[tuple[str, str]]) -> Judged:

@@ -215,7 +215,7 @@ async def bound_after(run: MoveRun, cards: Cards, to: move_ports.BindTarget, *, 
     for port in cards.ports:
         now = await _as_it_is(run, port)
         if now is not None:
-            bound.append(await _bound_if_allowed(run, now, to, second=second))
+            bound.extend(await _bound_if_allowed(run, now, to, second=second))
     return tuple(bound)
 
 
@@ -237,15 +237,14 @@ async def _as_it_is(run: MoveRun, port: Port) -> Port | None:
     return msgspec.structs.replace(now, index=port.index, tag=port.tag, ours=port.ours)
 
 
-async def _bound_if_allowed(run: MoveRun, port: Port, to: move_ports.BindTarget, *, second: bool) -> Port:
+async def _bound_if_allowed(run: MoveRun, port: Port, to: move_ports.BindTarget, *, second: bool) -> tuple[Port, ...]:
+    """The port as it is bound now; none when it was deleted meanwhile."""
     for twice in (True, False) if second else (False,):  # its second binding may have been deleted
         try:
-            one = await move_ports.bound_at(run, Cards((port,)), to, second=twice)
+            return await move_ports.bound_at(run, Cards((port,)), to, second=twice)
         except (NotFound, Stale, BindRefused) as problem:
             logger.warning("%s: port %s is not bound to %s: %s", run.operation, port.id, to.end.name, problem.public)
-        else:
-            return one[0]
-    return port
+    return (port,)
 
 
 async def drop_bindings(run: MoveRun, host: str, cards: Cards) -> None:
