@@ -35,9 +35,9 @@ def is_swap(device: BlockDevice) -> bool:
 
 def ephemerals_of(flavor: FlavorCopy, devices: Sequence[BlockDevice]) -> tuple[EphemeralDisk, ...]:
     """The ephemeral disks, in the order of the devices; one without a size has all that the flavor says."""
-    asked = [each for each in devices if is_ephemeral(each)]
-    sizes = [(each.size_gib or flavor.ephemeral_gib, each.guest_format or "") for each in asked]
-    if not asked:
+    listed = [each for each in devices if is_ephemeral(each)]
+    sizes = [(each.size_gib or flavor.ephemeral_gib, each.guest_format or "") for each in listed]
+    if not listed:
         sizes = [(flavor.ephemeral_gib, "")]
     return tuple(EphemeralDisk(size_gib, format) for size_gib, format in sizes if size_gib)
 
@@ -49,8 +49,8 @@ def ephemeral_gib_of(flavor: FlavorCopy, devices: Sequence[BlockDevice]) -> int:
 
 def swap_mib_of(flavor: FlavorCopy, devices: Sequence[BlockDevice]) -> int:
     """MiB of the swap disk, which is what a device asks for (its size is in MiB, as in Nova), and never more than the flavor has."""
-    asked = next((each.size_gib for each in devices if is_swap(each)), None)
-    return min(asked or flavor.swap_mib, flavor.swap_mib)
+    listed = next((each.size_gib for each in devices if is_swap(each)), None)
+    return min(listed or flavor.swap_mib, flavor.swap_mib)
 
 
 def unlisted(flavor: FlavorCopy, devices: Sequence[BlockDevice]) -> tuple[bool, bool]:
@@ -63,7 +63,7 @@ def unlisted(flavor: FlavorCopy, devices: Sequence[BlockDevice]) -> tuple[bool, 
 
 def traits_of(devices: Sequence[BlockDevice]) -> tuple[str, ...]:
     """The traits of hosts that make these disks as they were asked for."""
-    asked = [each for each in devices if is_ephemeral(each)]
-    if len(asked) < 2 and not any(each.guest_format for each in asked):
+    listed = [each for each in devices if is_ephemeral(each)]
+    if len(listed) < 2 and not any(each.guest_format for each in listed):
         return ()
-    return (DISKS_TRAIT, XFS_TRAIT) if any(each.guest_format == XFS for each in asked) else (DISKS_TRAIT,)
+    return (DISKS_TRAIT, XFS_TRAIT) if any(each.guest_format == XFS for each in listed) else (DISKS_TRAIT,)
