@@ -194,7 +194,7 @@ async def test_lists_page_through_region_and_cell(servers: Any) -> None:
 
 async def test_filters_are_parsed_as_nova_does(servers: Any) -> None:
     await servers.keep(
-        a_server(1),
+        a_server(1, updated_at=1_767_225_610_400_000),
         a_server(2, vm_state=VmState.STOPPED, tags=("red",), locked=True),
         a_server(3, deleted_at=1, vm_state=VmState.DELETED),
         a_server(4, project=STRANGER.project, host="h2"),
@@ -215,6 +215,8 @@ async def test_filters_are_parsed_as_nova_does(servers: Any) -> None:
     assert await servers.names("?tags=red", at="2.25") == ["web2", "web1"]
     assert await servers.names("?locked=true") == ["web2"]
     assert await servers.names("?changes-since=2026-01-01T00:00:00Z") == ["web3", "web2", "web1"]
+    shown = (await servers.get(f"/servers/{a_server(1).id}", by=MEMBER)).json()["server"]["updated"]
+    assert "web1" in await servers.names(f"?changes-before={shown}"), "it changed within the second that it shows"
     assert await servers.names("?deleted=true&all_tenants=1", by=ADMIN) == ["web3"]
     assert (await servers.get("/servers?deleted=true&status=deleted", by=MEMBER)).status_code == 403
     assert await servers.names("?ip=10.0.0.5") == ["web2", "web1"]

@@ -87,7 +87,16 @@ async def test_migrations_of_all_cells_are_in_one_list(tmp_path: Path) -> None:
         first, second = cells.values()
         kept = (
             (first, a_migration(1, status=MigrationStatus.ERROR)),
-            (second, a_migration(2, MigrationType.RESIZE, MigrationStatus.FINISHED, source_host="host9")),
+            (
+                second,
+                a_migration(
+                    2,
+                    MigrationType.RESIZE,
+                    MigrationStatus.FINISHED,
+                    source_host="host9",
+                    updated_at=1_767_225_602_400_000,
+                ),
+            ),
             (first, a_migration(3, project="p", user="u")),
         )
         for cell, each in kept:

@@ -3,19 +3,24 @@
 Each of its moves in turn, for they are the ways back and forth between the same two segments.
 """
 
+import asyncio
 from typing import Any
 
+import pytest
 from tests.cloud.conftest import Running, Start
 from tests.cloud.test_dry_run import tried
 from tests.cloud.test_evacuate import cleaned, evacuated, killed
 from tests.cloud.test_fixed_ips import act as act_early
+from tests.cloud.test_full_segments import filled
 from tests.cloud.test_last_address import ADDRESS, routed_with
 from tests.cloud.test_shelve import act, done, ports
 from tests.helpers.explained_claims import explained
 from tests.helpers.guaranteed_ports import placement
 from tests.helpers.resized_cloud import asked, assert_nothing_to_repair, host_of, migrations
 
+from moorage.main import reconcilers
 from moorage.main.config import Cell, Compute, Hosts
+from moorage.model.ids import NetworkId
 from moorage_testing.api_user import Person
 
 WIRES = (("physnet1",), ("physnet1",), ("physnet2",), ("physnet2",))
@@ -170,3 +175,42 @@ async def addresses_held(running: Running, consumer: str, *segments: str) -> lis
     """How many of each segment placement counts as its."""
     there = (await placement(running.admin, f"/allocations/{consumer}"))["allocations"]
     return [there.get(each, {}).get("resources", {}).get(ADDRESS, 0) for each in segments]
+
+
+async def test_an_address_that_was_freed_a_moment_ago_is_found(start: Start, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its own segment has free addresses and no host any more, and the other one was full: a move and an unshelve look again."""
+    monkeypatch.setattr(reconcilers, "SEGMENTS_EVERY_S", 3600.0)
+    compute = Compute(allow_move_across_segments=True)
+    hosts = Hosts(count=2, physical_networks=(("physnet1",), ("physnet2",)))
+    async with start(hosts=hosts, compute=compute, cells=(Cell("cell1"),)) as running:
+        admin = running.admin
+        network, (_, new) = await routed_with(admin, 4, 1)
+        await filled(running, network, new, 1)
+        server = await admin.active("a", networks=[{"uuid": network}], availability_zone="nova:host1")
+        id = server["id"]
+        await asked(running, id, {"migrate": None}, "ACTIVE")
+        assert (await migrations(running, id))[0]["status"] == "error", "there was no address yet"
+        await freed(running, network)
+        await asyncio.sleep(1.1)  # the network service is read once a second at most
+        there = await asked(running, id, {"migrate": None}, "VERIFY_RESIZE")
+        assert host_of(there) == "host2"
+        await asked(running, id, {"revertResize": None}, "ACTIVE")
+        await filled(running, network, new, 1)
+        await done(running, id, {"shelve": None}, "SHELVED_OFFLOADED")
+        await retire(admin, "host1")
+        context = running.cloud.region.context
+        assert context.redraw_segments is not None
+        await asyncio.sleep(1.1)
+        await context.redraw_segments(NetworkId(network))
+        await freed(running, network)
+        await asyncio.sleep(1.1)
+        there = await done(running, id, {"unshelve": None}, "ACTIVE")
+        assert host_of(there) == "host2"
+        await admin.gone(id)
+
+
+async def freed(running: Running, network: str) -> None:
+    """The ports that no server has are gone."""
+    for port in (await running.admin.network("GET", "/ports", network_id=network)).json()["ports"]:
+        if not port["device_id"]:
+            assert (await running.admin.network("DELETE", f"/ports/{port['id']}")).status_code == 204

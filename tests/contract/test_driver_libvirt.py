@@ -8,7 +8,7 @@ from xml.etree import ElementTree as ET
 import msgspec
 import pytest
 
-from moorage.drivers.libvirt.domain_xml import NAMESPACE, Around, domain_xml
+from moorage.drivers.libvirt.domain_xml import NAMESPACE, Around, domain_xml, seat_volumes
 from moorage.drivers.libvirt.host_facts import MachineFacts, chosen_virt_type
 from moorage.drivers.libvirt.images import ImageCache
 from moorage.drivers.libvirt.quotas import disk_limits
@@ -19,7 +19,7 @@ from moorage.main.config import AgentConfig, Config
 from moorage.main.hosts import this_machine
 from moorage.main.up import configured, parser, with_real_guests
 from moorage.model.errors import HostFailed, Invalid
-from moorage.model.guest import GuestSpec, VifData, VolumeDisk
+from moorage.model.guest import EphemeralDisk, GuestSpec, VifData, VolumeDisk
 from moorage.model.ids import ImageId, NetworkId, PortId, ServerId
 from moorage.model.image import ImageFile
 from moorage.model.rescue import RescueSpec
@@ -87,6 +87,25 @@ def test_a_domain_is_marked_and_names_every_disk_format(tmp_path: Path) -> None:
     assert kinds == ["qcow2", "qcow2", "qcow2", "raw"]
     assert made.get("type") == "qemu"
     assert made.findtext("cpu/model") == "qemu64"
+
+
+def test_each_ephemeral_disk_is_a_disk_of_its_own_before_swap_and_volumes() -> None:
+    several = record(
+        ephemeral_gib=3,
+        swap_mib=64,
+        ephemerals=(EphemeralDisk(2, "xfs"), EphemeralDisk(1)),
+        volumes=(VolumeDisk("v", LOCAL),),
+    )
+    seat_volumes(several)
+    made = described(several)
+    files = {
+        disk.find("target").get("dev"): disk.find("source").get("file")  # type: ignore[union-attr]
+        for disk in made.iterfind("devices/disk[@type='file']")
+    }
+    assert (files["vdb"], files["vdc"]) == ("/nowhere/disk.eph0", "/nowhere/disk.eph1")
+    assert (files["vdd"], several.targets) == ("/nowhere/disk.swap", {"v": "vde"})
+    with pytest.raises(HostFailed, match="too many local disks"):
+        described(record(ephemeral_gib=4, ephemerals=(EphemeralDisk(1),) * 4))
 
 
 def test_the_rescue_disk_is_first_or_disks_keep_their_places() -> None:

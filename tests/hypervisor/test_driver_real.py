@@ -188,7 +188,7 @@ async def test_its_root_is_a_volume(driver: LibvirtDriver, tmp_path: Path) -> No
     await says(driver, ONE, "GUEST: boot number 1")
     await says(driver, ONE, "GUEST: disk vdc 40960")
     assert "GUEST: disk vda 98304" in await says(driver, ONE, "GUEST: disk vda")
-    assert oct((tmp_path / "host/guests" / ONE / "d1" / disks.EPHEMERAL).stat().st_mode)[-2:] == "00"
+    assert oct((tmp_path / "host/guests" / ONE / "d1" / disks.EPHEMERALS[0]).stat().st_mode)[-2:] == "00"
 
 
 async def test_another_size_and_back(driver: LibvirtDriver, room: Path) -> None:

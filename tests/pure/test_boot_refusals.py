@@ -7,9 +7,10 @@ import msgspec
 import pytest
 
 from moorage.model.boot_request import BootRequest, NicWish
-from moorage.model.errors import Conflict, Forbidden, Invalid
+from moorage.model.errors import Conflict, Forbidden, HostFailed, Invalid
 from moorage.model.flavor import Flavor
-from moorage.model.ids import FlavorId
+from moorage.model.guest import EphemeralDisk, GuestSpec
+from moorage.model.ids import FlavorId, ServerId
 from moorage.model.image import Image
 from moorage.model.server import BlockDevice
 from moorage.model.volume import Volume
@@ -17,11 +18,15 @@ from moorage.operations.boot import boot_devices
 from moorage.operations.boot.accept_boot import begin
 from moorage.operations.boot.boot_checks import BootRights
 from moorage.operations.boot.boot_devices import check_form
+from moorage.operations.boot.boot_input import Boot
 from moorage.operations.boot.boot_servers import refuse_devices
+from moorage.operations.boot.boot_volumes import given
 from moorage.operations.guest import rescue
 from moorage.operations.guest.rescue import RescueRequest
 from moorage.operations.image_mappings import merged
+from moorage.operations.resize.prepare_resize import refuse_shrinking
 from moorage.operations.steps.guests import guest_of
+from moorage.operations.steps.volumes import next_device
 from moorage_testing.compute_app import MEMBER
 from moorage_testing.fake_server_service import IMAGE, a_server
 
@@ -89,9 +94,14 @@ LARGER = msgspec.structs.replace(FLAVOR, ephemeral_gib=10, swap_mib=512)
         ((BlockDevice("image", "local", 0, VOLUME),), "this device names another image"),
         ((msgspec.structs.replace(LOCAL_ROOT, disk_bus="ide"),), "are its image's properties"),
         ((msgspec.structs.replace(LOCAL_ROOT, device_type="cdrom"),), "are its image's properties"),
-        ((LOCAL_ROOT, msgspec.structs.replace(EMPTY, guest_format="ext4")), "not formatted as ext4"),
+        ((LOCAL_ROOT, msgspec.structs.replace(EMPTY, guest_format="vfat")), "vfat format is not supported"),
+        (
+            (LOCAL_ROOT, EMPTY, EMPTY),
+            "If no size is given in one block device mapping, flavor ephemeral size will be used",
+        ),
         ((LOCAL_ROOT, msgspec.structs.replace(EMPTY, size_gib=2_000_000_000)), "larger than the instance type allows"),
-        ((LOCAL_ROOT, *[msgspec.structs.replace(EMPTY, size_gib=5)] * 2), "one ephemeral disk on its host, and 2"),
+        ((LOCAL_ROOT, *[msgspec.structs.replace(EMPTY, size_gib=6)] * 2), "larger than the instance type allows"),
+        ((LOCAL_ROOT, *[msgspec.structs.replace(EMPTY, size_gib=1)] * 3), "more local devices than the limit allows"),
         ((LOCAL_ROOT, SWAP, SWAP), "More than one swap drive"),
         ((LOCAL_ROOT, msgspec.structs.replace(SWAP, size_gib=513)), "Swap drive requested is larger"),
     ],
@@ -137,12 +147,57 @@ def test_too_many_devices_are_refused_before_parsing() -> None:
         ((LOCAL_ROOT, EMPTY, SWAP), 10, 512),
         ((LOCAL_ROOT, msgspec.structs.replace(EMPTY, size_gib=4)), 4, 512),
         ((LOCAL_ROOT, msgspec.structs.replace(SWAP, size_gib=64)), 10, 64),
+        ((LOCAL_ROOT, *[msgspec.structs.replace(EMPTY, size_gib=4)] * 2), 8, 512),
     ],
 )
 def test_a_guest_gets_the_requested_disks(devices: tuple[BlockDevice, ...], ephemeral_gib: int, swap_mib: int) -> None:
     check_form(BootRequest("web", "1", image_ref=IMAGE, block_devices=devices or (LOCAL_ROOT,)), LARGER)
     guest = guest_of(a_server(flavor=LARGER.copy(), block_devices=devices), {}, (), "nova")
     assert (guest.ephemeral_gib, guest.swap_mib) == (ephemeral_gib, swap_mib)
+
+
+def test_sizes_of_disks_and_what_a_resize_may_take() -> None:
+    """Sizes that were asked for stay; a swap disk is never larger than its flavor's; what is refused is a smaller sum, not a smaller flavor."""
+    sized = (msgspec.structs.replace(EMPTY, size_gib=4, guest_format="xfs"), msgspec.structs.replace(EMPTY, size_gib=2))
+    swap = msgspec.structs.replace(SWAP, size_gib=256)
+    server = a_server(flavor=LARGER.copy(), block_devices=(LOCAL_ROOT, *sized, swap))
+    disks = (EphemeralDisk(4, "xfs"), EphemeralDisk(2))
+    for ephemeral_gib, swap_mib in ((20, 512), (6, 0)):
+        new = msgspec.structs.replace(server.flavor, ephemeral_gib=ephemeral_gib, swap_mib=swap_mib)
+        refuse_shrinking(server, new)
+        guest = guest_of(msgspec.structs.replace(server, flavor=new), {}, (), "nova")
+        assert (guest.ephemeral_disks, guest.swap_mib) == (disks, min(256, swap_mib))
+    with pytest.raises(HostFailed, match="Unable to resize disk down"):
+        refuse_shrinking(server, msgspec.structs.replace(server.flavor, ephemeral_gib=5))
+    plain = a_server(flavor=LARGER.copy())
+    with pytest.raises(HostFailed, match="Unable to resize disk down"):
+        refuse_shrinking(plain, msgspec.structs.replace(plain.flavor, ephemeral_gib=9))
+
+
+def test_a_host_sees_the_disk_that_would_shrink() -> None:
+    old = GuestSpec(ServerId("s"), "s", 1, 64, 1, 6, ephemerals=(EphemeralDisk(4), EphemeralDisk(2)))
+    swapped = msgspec.structs.replace(old, ephemerals=(EphemeralDisk(2), EphemeralDisk(4)))
+    assert (old.shrinks(old), old.shrinks(swapped)) == ("", "ephemeral0: 4 to 2 GiB")
+    assert old.shrinks(msgspec.structs.replace(old, ephemerals=())) == "ephemeral1: 2 to 0 GiB"
+    assert old.shrinks(msgspec.structs.replace(old, root_gib=0)) == "root: 1 to 0 GiB"
+
+
+def test_device_names_come_in_the_order_of_the_guests_disks() -> None:
+    """Ephemeral disks, then swap, then volumes; the flavor's swap disk, which no device names, has its name, too."""
+    named = msgspec.structs.replace(EMPTY, size_gib=1, device="/dev/vdz")
+    disks = (
+        LOCAL_ROOT,
+        msgspec.structs.replace(ROOT, boot_index=None),
+        named,
+        msgspec.structs.replace(EMPTY, size_gib=1),
+    )
+    server = a_server(flavor=LARGER.copy())
+    made = given(Boot(server=server), boot_devices.BootDevices(disks)).server
+    assert [each.device for each in made.block_devices] == ["/dev/vda", "/dev/vdd", "/dev/vdz", "/dev/vdb"]
+    assert next_device(made) == "/dev/vde"
+    without = (LOCAL_ROOT, msgspec.structs.replace(ROOT, boot_index=None))
+    made = given(Boot(server=server), boot_devices.BootDevices(without)).server
+    assert [each.device for each in made.block_devices] == ["/dev/vda", "/dev/vdd"]
 
 
 def test_a_removed_device_of_the_image_is_left_out() -> None:

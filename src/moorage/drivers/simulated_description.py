@@ -4,6 +4,7 @@ from moorage.drivers.capacity import RESERVED_RAM_MIB, VCPU_RATIO, inventory
 from moorage.drivers.fault_injection import FaultSettings
 from moorage.drivers.simulated_live import cpu_info
 from moorage.model.guest import HostDescription
+from moorage.model.local_disks import DISKS_TRAIT, XFS_TRAIT
 
 ADDRESS_BITS = 46
 """Of guests' memory, as of most servers."""
@@ -34,6 +35,8 @@ TRAITS = (
     "COMPUTE_VIOMMU_MODEL_INTEL",
     "COMPUTE_VIOMMU_MODEL_VIRTIO",
     "COMPUTE_VOLUME_ATTACH_WITH_TAG",
+    DISKS_TRAIT,
+    XFS_TRAIT,
 )
 
 

@@ -145,7 +145,7 @@ class SimulatedLife(ABC):
         async with self._trouble("diagnostics"):
             guest = self._running(server)
             spec, on_s = guest.spec, max(0, int(self._clock.now() - guest.on_since))
-            disks = 1 + bool(spec.ephemeral_gib) + bool(spec.swap_mib) + len(spec.volumes)
+            disks = 1 + len(spec.ephemeral_disks) + bool(spec.swap_mib) + len(spec.volumes)
             return GuestDiagnostics(
                 state=WORDS[guest.power],
                 driver=API_DRIVER,

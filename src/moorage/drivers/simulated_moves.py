@@ -12,7 +12,6 @@ import asyncio
 import os
 import shutil
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
 from contextlib import AbstractAsyncContextManager
 from pathlib import Path
 
@@ -165,13 +164,5 @@ def _arriving(room: Path, server: ServerId, move: str) -> tuple[Path, Path]:
 
 
 def _refuse_shrinking(old: GuestSpec, new: GuestSpec) -> None:
-    """Refuse a smaller disk, on which data would be lost; a root that is a volume has no size here."""
-    sizes: Mapping[str, tuple[int, int]] = {
-        "root": (old.root_gib, new.root_gib),
-        "ephemeral": (old.ephemeral_gib, new.ephemeral_gib),
-    }
-    for name, (before, after) in sizes.items():
-        if after < before:
-            raise HostFailed(
-                "Unable to resize disk down.", private=f"{name}: {before} to {after} GiB", code="disk_shrinks"
-            )
+    if why := old.shrinks(new):
+        raise HostFailed("Unable to resize disk down.", private=why, code="disk_shrinks")

@@ -123,6 +123,14 @@ class InjectedFile(msgspec.Struct, frozen=True):
     """Base64."""
 
 
+class EphemeralDisk(msgspec.Struct, frozen=True):
+    """One empty disk on the host, which is not in images of the server."""
+
+    size_gib: int
+    format: str = ""
+    """The file system on it; empty: ext4, or none for a guest that says that it is Windows."""
+
+
 class GuestSpec(msgspec.Struct, frozen=True):
     """Everything about one guest.  Two equal specs make the same guest, so a repeat is safe."""
 
@@ -132,6 +140,7 @@ class GuestSpec(msgspec.Struct, frozen=True):
     ram_mib: int
     root_gib: int = 0
     ephemeral_gib: int = 0
+    """Of all its ephemeral disks together."""
     swap_mib: int = 0
     project: ProjectId = ProjectId("")
     user: UserId = UserId("")
@@ -156,6 +165,26 @@ class GuestSpec(msgspec.Struct, frozen=True):
     files: tuple[InjectedFile, ...] = ()
     existed: bool = False
     """Whether the server had a guest before: it is not refused for what its flavor or image asked, and its guest never had."""
+    ephemerals: tuple[EphemeralDisk, ...] = ()
+    """Its ephemeral disks, when there are several or one has a format."""
+
+    @property
+    def ephemeral_disks(self) -> tuple[EphemeralDisk, ...]:
+        """Its ephemeral disks, in their order: `ephemerals`, or the one of `ephemeral_gib`."""
+        if self.ephemerals or not self.ephemeral_gib:
+            return self.ephemerals
+        return (EphemeralDisk(self.ephemeral_gib),)
+
+    def shrinks(self, now: "GuestSpec") -> str:
+        """Name the disk that would be smaller, or missing, in `now`, with both sizes in GiB; empty: none. On it data would be lost.
+
+        A root that is a volume has no size here.
+        """
+        before, after = self.ephemeral_disks, now.ephemeral_disks
+        pairs = [("root", self.root_gib, now.root_gib)]
+        for at, disk in enumerate(before):
+            pairs.append((f"ephemeral{at}", disk.size_gib, after[at].size_gib if at < len(after) else 0))
+        return next((f"{name}: {old} to {new} GiB" for name, old, new in pairs if new < old), "")
 
 
 class MoveTarget(msgspec.Struct, frozen=True):

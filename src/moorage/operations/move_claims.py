@@ -11,6 +11,7 @@ import msgspec
 from moorage.model.decision_log import Subject
 from moorage.model.errors import NoCapacity
 from moorage.model.guest import PowerState
+from moorage.model.ids import NetworkId
 from moorage.model.network import Port
 from moorage.model.server import Server
 from moorage.model.verdict import Claimed, DecisionRecord, Shortage, Verdict
@@ -35,22 +36,28 @@ async def claimed(run: MovingRun, input: Ask | Tries, cards: Cards) -> Claim:
     """Claim the best host that has room; if another claim was faster, try the next (N1). The move then holds what the
     server held.
 
-    To be called in a region step. Raises NoCapacity when no host fits. Before that the pools of routed networks are
-    read again, as a boot does: addresses may have been freed a moment ago.
+    To be called in a region step. Raises NoCapacity when no host fits.
     """
     tries = input if isinstance(input, Tries) else Tries((input,), input)
-    claiming = partial(_claimed, run, cards)
-    try:
-        return await claimed_in_turn(run, tries, claiming)
-    except NoCapacity:
-        draw = run.context.draw_segments
-        if draw is None or not any(each.routed for each in cards.networks.values()):
-            raise
-        await draw(cards.networks)
-        return await claimed_in_turn(run, tries, claiming)
+    return await claimed_or_redrawn(run, tries, partial(_claimed, run, cards), cards)
 
 
 Claiming: TypeAlias = Callable[[Ask, frozenset[int], list[str]], Awaitable[Claim | Verdict]]
+
+
+async def claimed_or_redrawn(run: MoveRun, tries: Tries, claiming: Claiming, cards: Cards) -> Claim:
+    """As `claimed_in_turn`; but before NoCapacity the pools of routed networks are read again, whatever is known of them: addresses of
+    the segments to which the server could go may have been freed a moment ago.
+    """
+    try:
+        return await claimed_in_turn(run, tries, claiming)
+    except NoCapacity:
+        redraw, routed = run.context.redraw_segments, [each for each in cards.networks.values() if each.routed]
+        if redraw is None or not routed:
+            raise
+        for each in routed:
+            await redraw(NetworkId(each.id))
+        return await claimed_in_turn(run, tries, claiming)
 
 
 async def claimed_in_turn(run: MoveRun, tries: Tries, claiming: Claiming) -> Claim:

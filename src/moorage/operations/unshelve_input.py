@@ -7,6 +7,7 @@ from collections.abc import Collection, Iterable, Mapping
 
 import msgspec
 
+from moorage.model import local_disks
 from moorage.model.ids import CellId, HostId, ImageId
 from moorage.model.network import NetworkFacts, Port
 from moorage.model.resources import IPV4_ADDRESS, Needs
@@ -82,7 +83,7 @@ def ask_of(input: Unshelve, server: Server, cards: Cards, cell: CellId, not_on: 
     wanted = groups.wanted(cards.ports, cards.networks, input.needs)
     return Ask(
         resources=input.needs.resources,
-        required=input.needs.required,
+        required=(*input.needs.required, *local_disks.traits_of(server.block_devices)),
         forbidden=input.needs.forbidden,
         nics=tuple(segments_of(port, cards.networks) for port in cards.ports),
         availability_zone=input.zone,

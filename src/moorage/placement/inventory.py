@@ -9,10 +9,11 @@ import msgspec
 from moorage.model.errors import Conflict
 from moorage.model.ids import CellId, HostId, ProviderId, SegmentId
 from moorage.model.image_requirements import HostKind
+from moorage.model.local_disks import DRIVER_TRAITS
 from moorage.model.request_groups import VirtualFunction
 from moorage.model.resources import DISABLED_TRAIT, IPV4_ADDRESS, Inventory
 from moorage.sql import Tx
-from moorage.store.region.placement import cells, provider_statements, virtual_functions
+from moorage.store.region.placement import cells, provider_queries, provider_statements, virtual_functions
 from moorage.store.region.placement.tables import Stamp, stamp
 
 HOSTS_NAMESPACE = uuid.UUID("6f1a8a0e-8f4d-5b43-9c0b-6d2f4f6f9e11")
@@ -173,15 +174,17 @@ def _merged(reported: Inventory, now: Inventory, initial: Sequence[str]) -> Inve
 
 
 def _traits(tx: Tx, provider: HostId, report: HostInventory, at: Stamp | None) -> Stamp | None:
-    """The host decides standard traits; custom ones and those of the administrator are kept."""
+    """The host decides standard traits, and those of its driver; other custom ones and those of the administrator are kept."""
     have = provider_statements.traits_of(tx, provider)
-    kept = {name for name in have if name.startswith("CUSTOM_") or name == DISABLED_TRAIT}
+    kept = {name for name in have if name.startswith("CUSTOM_") or name == DISABLED_TRAIT} - DRIVER_TRAITS
     if report.enabled is not None:
         kept = kept - {DISABLED_TRAIT} if report.enabled else kept | {DISABLED_TRAIT}
     want = kept | set(report.traits)
     if frozenset(want) == have:
         return at
     at = at or stamp(tx)
+    for name in sorted((DRIVER_TRAITS & want) - have):
+        provider_queries.create_name(tx, "trait", name)
     provider_statements.set_traits(tx, provider, have, want)
     return at
 

@@ -202,9 +202,7 @@ class Core:
                 await disks.make_over(self._images, record.base, place / disks.ROOT, spec.root_gib * disks.GIB)
             else:
                 await disks.make_empty(place / disks.ROOT, max(1, spec.root_gib) * disks.GIB)
-        if spec.ephemeral_gib and not (place / disks.EPHEMERAL).exists():
-            kind = spec.image_properties.get("os_type", "")
-            await disks.make_ephemeral(place / disks.EPHEMERAL, spec.ephemeral_gib * disks.GIB, kind)
+        await disks.make_ephemerals(place, spec)
         if spec.swap_mib:
             await disks.make_swap(place / disks.SWAP, spec.swap_mib * disks.MIB)
         for image, name in ((spec.kernel, disks.KERNEL), (spec.ramdisk, disks.RAMDISK)):

@@ -1,13 +1,19 @@
 """Disks of guests: qcow2 files; the root disk is based on its image. Every call of qemu-img names the formats."""
 
 import os
+from collections.abc import Sequence
 from pathlib import Path
 
 from moorage.drivers.libvirt.commands import DISK_S, run
 from moorage.drivers.libvirt.images import ImageCache, info, kind_of
 from moorage.model.errors import HostFailed
+from moorage.model.guest import EphemeralDisk, GuestSpec
+from moorage.model.local_disks import LOCAL_MAX, XFS
 
-ROOT, EPHEMERAL, SWAP, DRIVE = "disk", "disk.eph0", "disk.swap", "disk.config"
+ROOT, SWAP, DRIVE = "disk", "disk.swap", "disk.config"
+EPHEMERALS = tuple(f"disk.eph{at}" for at in range(LOCAL_MAX))
+WHOLE = (ROOT, *EPHEMERALS, SWAP)
+"""The disks that a guest may have here, which move with it."""
 RESCUE, RESCUE_DRIVE = "disk.rescue", "disk.config.rescue"
 KERNEL, RAMDISK, RESCUE_KERNEL, RESCUE_RAMDISK = "kernel", "ramdisk", "kernel.rescue", "ramdisk.rescue"
 NVRAM = "nvram.fd"
@@ -18,6 +24,8 @@ CONSOLE = "console.log"
 CONSOLE_MAX_BYTES, CONSOLE_KEPT_BYTES = 4 << 20, 1 << 20
 """Of the file that holds what a guest wrote, when it is switched on: a longer one is cut to its end."""
 GIB, MIB = 1 << 30, 1 << 20
+MAKES_XFS = "mkfs.xfs"
+"""The program that not all hosts have: those that do have a trait for it."""
 
 
 async def make_over(images: ImageCache, base: str, disk: Path, size_bytes: int) -> None:
@@ -37,12 +45,33 @@ async def make_empty(disk: Path, size_bytes: int) -> None:
     await run("qemu-img", "create", "-q", "-f", "qcow2", str(disk), str(size_bytes))
 
 
-async def make_ephemeral(disk: Path, size_bytes: int, os_type: str) -> None:
-    """With an ext4 file system of Nova's label; a guest that says that it is Windows makes its own."""
-    if os_type == "windows":
-        await make_empty(disk, size_bytes)
+def ephemerals(spec: GuestSpec) -> Sequence[tuple[str, EphemeralDisk]]:
+    """File name and disk of each. Raises HostFailed when there are more than a server may have."""
+    wanted = spec.ephemeral_disks
+    if len(wanted) > len(EPHEMERALS):
+        raise HostFailed("the guest has too many local disks", private=f"{len(wanted)}", code="guest_failed")
+    return tuple(zip(EPHEMERALS, wanted, strict=False))
+
+
+async def make_ephemerals(place: Path, spec: GuestSpec) -> None:
+    """Make those that are not there, and grow those that are."""
+    for at, (name, each) in enumerate(ephemerals(spec)):
+        if (place / name).exists():
+            await grow(place / name, each.size_gib * GIB)
+        else:
+            await _make_ephemeral(place / name, each, f"ephemeral{at}", spec.image_properties.get("os_type", ""))
+
+
+async def _make_ephemeral(disk: Path, wanted: EphemeralDisk, label: str, os_type: str) -> None:
+    """With a file system of Nova's label. Nobody asked for one: ext4; a guest that says that it is Windows makes its own."""
+    size_bytes = wanted.size_gib * GIB
+    if wanted.format == XFS:
+        await _make_of_raw(disk, size_bytes, MAKES_XFS, "-q", "-f", "-K", "-L", label)
+    elif wanted.format or os_type != "windows":
+        options = ("-t", wanted.format or "ext4", "-L", label, "-E", "nodiscard")
+        await _make_of_raw(disk, size_bytes, "mke2fs", "-q", "-F", *options)
     else:
-        await _make_of_raw(disk, size_bytes, "mke2fs", "-q", "-F", "-t", "ext4", "-L", "ephemeral0", "-E", "nodiscard")
+        await make_empty(disk, size_bytes)
 
 
 async def make_swap(disk: Path, size_bytes: int) -> None:

@@ -11,7 +11,6 @@ from moorage.drivers.libvirt import machine_features
 from moorage.drivers.libvirt.disks import (
     CONSOLE,
     DRIVE,
-    EPHEMERAL,
     KERNEL,
     RAMDISK,
     RESCUE,
@@ -20,6 +19,7 @@ from moorage.drivers.libvirt.disks import (
     RESCUE_RAMDISK,
     ROOT,
     SWAP,
+    ephemerals,
 )
 from moorage.drivers.libvirt.firmware import Q35, add_firmware, add_power, controllers, machine_type
 from moorage.drivers.libvirt.guest_devices import (
@@ -226,9 +226,8 @@ def seat_volumes(record: GuestRecord, taken: Collection[str] = ()) -> None:
     new = [each for each in ordered if each.volume not in kept]
     for volume in (each for each in new if each.boot_index == 0):
         kept[volume.volume] = free.take(volume.bus or usual)
-    for wanted in (root_is_local(spec), bool(spec.ephemeral_gib), bool(spec.swap_mib)):
-        if wanted:
-            free.take(usual)
+    for _ in range(root_is_local(spec) + len(spec.ephemeral_disks) + bool(spec.swap_mib)):
+        free.take(usual)
     free.taken.update(taken)
     for volume in new:
         if volume.volume not in kept:
@@ -251,8 +250,8 @@ def _disks(record: GuestRecord, around: Around) -> Iterator[ET.Element]:
     for volume in sorted(spec.volumes, key=lambda each: (each.boot_index is None, each.boot_index or 0)):
         boots = volume.boot_index == 0 and rescue is None
         yield volume_disk(volume, record.targets[volume.volume], bus, order=1 if boots else None)
-    if spec.ephemeral_gib:
-        yield _file_disk(place / EPHEMERAL, seats.take(bus), bus, around.cache)
+    for name, _ in ephemerals(spec):
+        yield _file_disk(place / name, seats.take(bus), bus, around.cache)
     if spec.swap_mib:
         yield _file_disk(place / SWAP, seats.take(bus), bus, around.cache)
     if rescue is not None and stable:

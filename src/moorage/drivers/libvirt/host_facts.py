@@ -15,6 +15,7 @@ from xml.etree import ElementTree as ET
 import os_traits
 
 from moorage.drivers.capacity import RESERVED_RAM_MIB, VCPU_RATIO, inventory
+from moorage.drivers.libvirt.disks import MAKES_XFS
 from moorage.drivers.libvirt.library import library
 from moorage.drivers.libvirt.qemu_access import qemu_user
 from moorage.drivers.libvirt.settings import Libvirt
@@ -22,10 +23,12 @@ from moorage.drivers.libvirt.system_users import has_user
 from moorage.model import guest_hardware
 from moorage.model.errors import HostFailed
 from moorage.model.guest import HostDescription, ResourceInventory
+from moorage.model.local_disks import DISKS_TRAIT, XFS_TRAIT
 
 MODPROBE_S = 30.0
 KIB, MIB, GIB = 1 << 10, 1 << 20, 1 << 30
 ABLE = (
+    DISKS_TRAIT,
     "COMPUTE_CONFIG_DRIVE_REGENERATION",
     "COMPUTE_DEVICE_TAGGING",
     "COMPUTE_FIRMWARE_BIOS",
@@ -180,6 +183,7 @@ def inspect_machine(connection: Any, settings: Libvirt) -> MachineFacts:
                     *_traits(connection, capabilities, virt_type, arch),
                     *_machine_traits(int(connection.getLibVersion()), virt_type, arch),
                     *(name for name, has in firmware.items() if has),
+                    *((XFS_TRAIT,) if shutil.which(MAKES_XFS) else ()),
                 }
             )
         ),

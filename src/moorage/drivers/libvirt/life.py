@@ -98,8 +98,9 @@ class Life(Core):
         before, place = self._records.place(old), self._records.place(record)
         shutil.rmtree(place, ignore_errors=True)
         place.mkdir()
-        if preserve_ephemeral and (before / disks.EPHEMERAL).exists():
-            os.link(before / disks.EPHEMERAL, place / disks.EPHEMERAL)
+        for name in disks.EPHEMERALS if preserve_ephemeral else ():
+            if (before / name).exists():
+                os.link(before / name, place / name)
         if drive is None and (before / disks.DRIVE).exists():
             os.link(before / disks.DRIVE, place / disks.DRIVE)
         await self._make(record, drive)

@@ -19,7 +19,7 @@ from moorage.model.guest import GuestSpec, MoveTarget, PowerState
 from moorage.model.ids import ServerId
 from moorage.model.live_migration import LiveSource
 
-COPIED = (disks.ROOT, disks.EPHEMERAL, disks.SWAP)
+COPIED = disks.WHOLE
 BESIDE = (disks.KERNEL, disks.RAMDISK, disks.CONSOLE)
 LIVE_FILE, LIVE_PLAN, LIVE_STATE = "live_file", "live_plan", "live_state"
 """Verbs between two hosts (carrier.py)."""

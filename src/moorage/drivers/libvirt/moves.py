@@ -29,7 +29,6 @@ from moorage.model.private_files import private_file
 ARRIVING, SENDING = "arriving", "sending"
 BEGIN, FILE, END = "begin_cold", "cold_file", "end_cold"
 """Verbs between two hosts (carrier.py)."""
-WHOLE = (disks.ROOT, disks.EPHEMERAL, disks.SWAP)
 AS_THEY_ARE = (disks.DRIVE, disks.KERNEL, disks.RAMDISK, disks.CONSOLE, disks.NVRAM)
 
 
@@ -60,7 +59,7 @@ class MovesPart(Core):
         sending = self._records.directory(server) / SENDING
         await carrier.ask(to, BEGIN, server, move, None, bool)
         try:
-            for name in WHOLE:
+            for name in disks.WHOLE:
                 if (place / name).exists():
                     sending.mkdir(exist_ok=True)
                     await disks.copy_flat(place / name, sending / name)
@@ -80,7 +79,7 @@ class MovesPart(Core):
 
     def arriving_file(self, server: ServerId, move: str, name: str) -> Path:
         """Return the path of an arriving file. Raises HostFailed when it is not the name of a guest's file."""
-        if name not in (*WHOLE, *AS_THEY_ARE):
+        if name not in (*disks.WHOLE, *AS_THEY_ARE):
             raise HostFailed("the guest has no such file", private=name, code="garbled")
         return _arriving(self._room, server, move) / name
 
@@ -97,7 +96,7 @@ class MovesPart(Core):
         arriving, place = _arriving(to, record.spec.server, move), self._records.place(record)
         shutil.rmtree(arriving, ignore_errors=True)
         arriving.mkdir(parents=True)
-        for name in WHOLE:
+        for name in disks.WHOLE:
             if (place / name).exists():
                 await disks.copy_flat(place / name, arriving / name)
         for name in AS_THEY_ARE:
@@ -161,17 +160,12 @@ class MovesPart(Core):
         place, spec = self._records.place(record), record.spec
         shutil.rmtree(place, ignore_errors=True)
         place.mkdir()
-        for name in (*WHOLE, *AS_THEY_ARE):
+        for name in (*disks.WHOLE, *AS_THEY_ARE):
             if (source / name).exists():
                 await disks.copy_file(source / name, place / name)
         if (place / disks.ROOT).exists() and spec.root_gib:
             await disks.grow(place / disks.ROOT, spec.root_gib * disks.GIB)
-        if spec.ephemeral_gib:
-            if (place / disks.EPHEMERAL).exists():
-                await disks.grow(place / disks.EPHEMERAL, spec.ephemeral_gib * disks.GIB)
-            else:
-                kind = spec.image_properties.get("os_type", "")
-                await disks.make_ephemeral(place / disks.EPHEMERAL, spec.ephemeral_gib * disks.GIB, kind)
+        await disks.make_ephemerals(place, spec)
         if spec.swap_mib:
             await disks.make_swap(place / disks.SWAP, spec.swap_mib * disks.MIB)
 
@@ -181,7 +175,7 @@ class MovesPart(Core):
         arriving = _arriving(self._room, server, move)
         try:
             record = msgspec.json.decode((arriving / "guest.json").read_bytes(), type=GuestRecord)
-            for name in WHOLE:
+            for name in disks.WHOLE:
                 if (arriving / name).exists():
                     await asyncio.to_thread(check_use, arriving / name, "qcow2")
         except FileNotFoundError as nothing:
@@ -236,12 +230,5 @@ def _arriving(room: Path, server: ServerId, move: str) -> Path:
 
 
 def _refuse_shrinking(old: GuestSpec, now: GuestSpec) -> None:
-    """Refuse a smaller disk, on which data would be lost."""
-    for name, before, after in (
-        ("root", old.root_gib, now.root_gib),
-        ("ephemeral", old.ephemeral_gib, now.ephemeral_gib),
-    ):
-        if after < before:
-            raise HostFailed(
-                "Unable to resize disk down.", private=f"{name}: {before} to {after} GiB", code="disk_shrinks"
-            )
+    if why := old.shrinks(now):
+        raise HostFailed("Unable to resize disk down.", private=why, code="disk_shrinks")

@@ -15,9 +15,10 @@ BLOCK_DEVICE = {
     **alike(
         Fate.API, "api/compute/server_bodies.py, operations/boot/boot_devices.py",
         "source_type", "uuid", "image_id", "destination_type", "boot_index", "delete_on_termination", "volume_size", "volume_id",
-        "snapshot_id", "no_device", "tag", "volume_type", "guest_format",
+        "snapshot_id", "no_device", "tag", "volume_type",
     ),
     **alike(Fate.MADE, "drivers/libvirt/domain_xml.py", "disk_bus"),
+    **alike(Fate.MADE, "model/local_disks.py, drivers/libvirt/disks.py", "guest_format"),
     **alike(Fate.NO_EFFECT, "the driver chooses the device's name, as Nova's libvirt driver does", "device_name", "virtual_name"),
     **each(Fate.MADE, Fate.DRIVER_REFUSES, "drivers/libvirt/machine_features.py: volumes are disks", "device_type"),
     **alike(Fate.NO_EFFECT, "Nova replaces it with the volume's own", "connection_info"),

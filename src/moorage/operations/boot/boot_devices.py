@@ -10,11 +10,12 @@ from collections.abc import Sequence
 
 import msgspec
 
-from moorage.model import guest_hardware
+from moorage.model import guest_hardware, local_disks
 from moorage.model.boot_request import BootRequest
 from moorage.model.errors import Forbidden, Invalid, NotFound
 from moorage.model.flavor import Flavor
 from moorage.model.image import Image
+from moorage.model.local_disks import FORMATS, LOCAL_MAX
 from moorage.model.principal import Principal
 from moorage.model.server import BlockDevice
 from moorage.model.volume import Volume, VolumeSnapshot
@@ -24,8 +25,6 @@ from moorage.operations.image_mappings import merged
 from moorage.operations.named_images import checked_properties
 from moorage.operations.steps.volumes import volumes_of
 
-LOCAL_MAX = 3
-"""How many devices may be on the host's own disk (Nova's `max_local_block_devices`)."""
 DEVICES_MAX = 64
 ROOT = "vda"
 """The device name of a root disk that is given none."""
@@ -157,8 +156,8 @@ def _check_one(request: BootRequest, each: BlockDevice) -> None:
             f"{WRONG}: The bus and the type of a disk on the host are its image's properties; a device cannot name others.",
         ),
         (
-            not to_volume and each.source == "blank" and each.guest_format not in (None, "swap"),
-            f"{WRONG}: A disk on the host is given empty, and not formatted as {each.guest_format}.",
+            local_disks.is_ephemeral(each) and (each.guest_format or FORMATS[0]) not in FORMATS,
+            f"{WRONG}: {each.guest_format} format is not supported. An ephemeral disk is formatted as one of: {', '.join(FORMATS)}.",
         ),
         (
             each.volume_type and not to_volume,
@@ -187,10 +186,11 @@ def _check_one(request: BootRequest, each: BlockDevice) -> None:
 
 
 def _check_local(devices: Sequence[BlockDevice], flavor: Flavor) -> None:
-    blank = [each for each in devices if each.source == "blank" and each.destination == "local"]
-    swap = [each for each in blank if each.guest_format == "swap"]
-    empty = [each for each in blank if each.guest_format != "swap"]
-    if sum(each.size_gib or flavor.ephemeral_gib for each in empty) > flavor.ephemeral_gib:
+    swap = [each for each in devices if local_disks.is_swap(each)]
+    if (
+        sum(each.size_gib or flavor.ephemeral_gib for each in devices if local_disks.is_ephemeral(each))
+        > flavor.ephemeral_gib
+    ):
         raise Invalid(
             "Ephemeral disks requested are larger than the instance type allows. If no size is given in one block device "
             "mapping, flavor ephemeral size will be used."
@@ -201,8 +201,6 @@ def _check_local(devices: Sequence[BlockDevice], flavor: Flavor) -> None:
         raise Invalid("Swap drive requested is larger than instance type allows.")
     if sum(each.destination == "local" for each in devices) > LOCAL_MAX:
         raise Invalid(f"{WRONG}: You specified more local devices than the limit allows")
-    if len(empty) > 1:
-        raise Invalid(f"{WRONG}: A server has one ephemeral disk on its host, and {len(empty)} were requested.")
 
 
 def without_device_name(device: str | None) -> str:

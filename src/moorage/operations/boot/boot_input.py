@@ -8,6 +8,7 @@ from typing import Any
 
 import msgspec
 
+from moorage.model import local_disks
 from moorage.model.guest import InjectedFile
 from moorage.model.ids import CellId, HostId
 from moorage.model.network import NetworkFacts, NicAsk, Port
@@ -115,7 +116,7 @@ def ask_of(
     wanted = groups.wanted(ports, networks, boot.needs)
     return Ask(
         resources=boot.needs.resources,
-        required=boot.needs.required,
+        required=(*boot.needs.required, *local_disks.traits_of(boot.server.block_devices)),
         forbidden=boot.needs.forbidden,
         nics=tuple(segments_for(port, networks.get(port.network)) for port in ports),
         availability_zone=boot.server.availability_zone,

@@ -2,14 +2,15 @@
 
 import asyncio
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 import msgspec
 
+from moorage.model import local_disks
 from moorage.model.errors import Problem, Unavailable, UnknownOutcome
 from moorage.model.ids import ServerId, new_uuid
 from moorage.model.principal import Principal
-from moorage.model.server import BlockDevice, Server
+from moorage.model.server import BlockDevice, FlavorCopy, Server
 from moorage.model.volume import KEY, NewVolume
 from moorage.operations.boot.boot_devices import DEVICES_MAX, BootDevices, without_device_name
 from moorage.operations.boot.boot_input import Boot
@@ -29,14 +30,15 @@ def given(boot: Boot, of_boot: BootDevices) -> Boot:
     taken = {root_name, *(_named(each.device) for each in of_boot.devices)}
     prefix = root_name.rstrip("0123456789")[:-1]
     free = (name for name in (device_name(place, prefix) for place in range(1, 2 * DEVICES_MAX)) if name not in taken)
+    names = _names(of_boot.devices, boot.server.flavor, free)
     devices = tuple(
         msgspec.structs.replace(
             each,
             bdm=new_uuid(),
-            device=root_name if each is root else _named(each.device) or next(free),
+            device=root_name if each is root else names[at],
             created=each.destination == "volume" and each.source != "volume",
         )
-        for each in of_boot.devices
+        for at, each in enumerate(of_boot.devices)
     )
     server = msgspec.structs.replace(
         boot.server,
@@ -46,6 +48,26 @@ def given(boot: Boot, of_boot: BootDevices) -> Boot:
         availability_zone=boot.server.availability_zone or of_boot.zone,
     )
     return msgspec.structs.replace(boot, server=server)
+
+
+def _names(devices: Sequence[BlockDevice], flavor: FlavorCopy, free: Iterator[str]) -> dict[int, str]:
+    """Place → name of each device but the root. As in Nova, and as hosts do it, ephemeral disks come first, then swap; disks of the flavor
+    that no device names have theirs, too.
+    """
+    ephemeral, swap = local_disks.unlisted(flavor, devices)
+    names: dict[int, str] = {}
+
+    def name(kind: Callable[[BlockDevice], bool]) -> None:
+        for at, each in enumerate(devices):
+            if each.boot_index != 0 and at not in names and kind(each):
+                names[at] = _named(each.device) or next(free)
+
+    for kind, also in ((local_disks.is_ephemeral, ephemeral), (local_disks.is_swap, swap)):
+        name(kind)
+        if also:
+            next(free)
+    name(lambda _: True)
+    return names
 
 
 def _named(device: str | None) -> str:

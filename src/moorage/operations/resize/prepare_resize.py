@@ -11,6 +11,7 @@ from moorage.bus.move_payloads import SendGuest
 from moorage.bus.verbs import Verb
 from moorage.clients.network.binding_rules import BINDING_FAILED
 from moorage.clients.network.decoding import BINDING_FAILED_KIND
+from moorage.model import local_disks
 from moorage.model.errors import HostFailed, Problem
 from moorage.model.guest import MoveTarget
 from moorage.model.ids import CellId
@@ -85,7 +86,7 @@ def refuse_shrinking(server: Server, new: FlavorCopy) -> None:
     """Raises HostFailed when a disk would become smaller."""
     old = server.flavor
     root = not server.volume_backed and new.disk_gib < old.disk_gib
-    if root or new.ephemeral_gib < old.ephemeral_gib:
+    if root or new.ephemeral_gib < local_disks.ephemeral_gib_of(old, server.block_devices):
         raise HostFailed("Unable to resize disk down.", code=DISK_SHRINKS)
 
 

@@ -8,7 +8,7 @@ from typing import Protocol
 
 import msgspec
 
-from moorage.model import guest_requests
+from moorage.model import guest_requests, local_disks
 from moorage.model.ids import CellId, HostId, ImageId
 from moorage.model.migration import MigrationType
 from moorage.model.resources import Needs
@@ -108,7 +108,7 @@ def ask_of(
     settle = guest_requests.settled if input.flavor == server.flavor else dict  # its guest never had more
     return Ask(
         resources=input.needs.resources,
-        required=input.needs.required,
+        required=(*input.needs.required, *local_disks.traits_of(server.block_devices)),
         forbidden=input.needs.forbidden,
         nics=tuple(segments_of(port, cards.networks) for port in cards.ports),
         availability_zone=server.pinned_az,

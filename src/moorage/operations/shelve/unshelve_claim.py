@@ -15,7 +15,7 @@ from moorage.model.world import Ask, Choice
 from moorage.operations.boot.boot import Claim
 from moorage.operations.context import SagaContext
 from moorage.operations.gates import PORTS_ARRIVE_BOUND
-from moorage.operations.move_claims import claimed_in_turn
+from moorage.operations.move_claims import claimed_or_redrawn
 from moorage.operations.steps import groups, offload, other_cells, segment_change, server_action, snapshot_image
 from moorage.operations.steps import servers as records
 from moorage.operations.steps.claims import first, granted
@@ -110,7 +110,7 @@ async def claim_host(run: UnshelveRun) -> Claim:
     exhausted = frozenset(each for cause in run.causes for each in cause.without)
     tries = tries_of(run.input, _server(run), run[read_ports], cell_of(run), run.blamed, exhausted=exhausted)
     tries = other_cells.widened(run, tries, cell_of(run), run.get(check_cells))
-    return await claimed_in_turn(run, tries, partial(_claimed, run))
+    return await claimed_or_redrawn(run, tries, partial(_claimed, run), run[read_ports])
 
 
 async def _claimed(run: UnshelveRun, ask: Ask, may_leave: frozenset[int], lost: list[str]) -> Claim | Verdict:

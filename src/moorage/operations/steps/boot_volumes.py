@@ -149,15 +149,10 @@ async def with_disks(
     context: SagaContext, server: Server, guest: GuestSpec, attachments: Mapping[str, str] | None
 ) -> GuestSpec:
     """The guest with its volumes and their connections, and without a local root when it boots from a volume."""
-    local = [each for each in server.block_devices if each.destination == "local" and each.source == "blank"]
-    swap = [each for each in local if each.guest_format == "swap"]
-    ephemeral = [each for each in local if each.guest_format != "swap"]
     guest = msgspec.structs.replace(
         guest,
         image=None if server.volume_backed else guest.image,
         root_gib=0 if server.volume_backed else guest.root_gib,
-        ephemeral_gib=sum(each.size_gib or guest.ephemeral_gib for each in ephemeral) or guest.ephemeral_gib,
-        swap_mib=swap[0].size_gib or guest.swap_mib if swap else guest.swap_mib,
     )
     if not attachments:
         return guest

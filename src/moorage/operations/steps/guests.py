@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 
+from moorage.model import local_disks
 from moorage.model.guest import GuestSpec, InjectedFile
 from moorage.model.ids import ImageId
 from moorage.model.network import NetworkFacts, Port
@@ -18,15 +19,16 @@ def guest_of(
 ) -> GuestSpec:
     """The specification with everything that the host needs."""
     flavor = server.flavor
-    ephemeral_gib, swap_mib = _local_disks(server)
+    ephemerals = local_disks.ephemerals_of(flavor, server.block_devices)
+    plain = len(ephemerals) < 2 and not any(each.format for each in ephemerals)
     return GuestSpec(
         server=server.id,
         name=server.name,
         vcpus=flavor.vcpus,
         ram_mib=flavor.ram_mib,
         root_gib=flavor.disk_gib,
-        ephemeral_gib=ephemeral_gib,
-        swap_mib=swap_mib,
+        ephemeral_gib=sum(each.size_gib for each in ephemerals),
+        swap_mib=local_disks.swap_mib_of(flavor, server.block_devices),
         project=server.project,  # type: ignore[arg-type]
         user=server.user,  # type: ignore[arg-type]
         hostname=server.hostname,
@@ -44,20 +46,9 @@ def guest_of(
         availability_zone=zone,
         files=files,
         existed=server.launched_at is not None,
+        ephemerals=() if plain else ephemerals,
     )
 
 
 def _image(server: Server, named: str) -> ImageId | None:
     return ImageId(named) if named and server.kernel_checked else None
-
-
-def _local_disks(server: Server) -> tuple[int, int]:
-    """GiB of the ephemeral disk and MiB of the swap disk: the flavor's sizes, or smaller ones of the request."""
-    ephemeral_gib, swap_mib = server.flavor.ephemeral_gib, server.flavor.swap_mib
-    for each in server.block_devices:
-        if each.source == "blank" and each.destination == "local" and each.size_gib:
-            if each.guest_format == "swap":
-                swap_mib = each.size_gib  # this size is in MiB, as in Nova
-            else:
-                ephemeral_gib = each.size_gib
-    return ephemeral_gib, swap_mib

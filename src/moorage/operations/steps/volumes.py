@@ -9,12 +9,14 @@ Connections are secrets and are in no journal: a step returns ids, and a later s
 
 import logging
 from collections.abc import Awaitable, Iterable, Sequence
+from itertools import islice
 from typing import Any
 
 import msgspec
 
 from moorage.bus.agent_calls import HostAddress
 from moorage.clients.volume import VolumeClient
+from moorage.model import local_disks
 from moorage.model.errors import Conflict, HostFailed, Invalid, NotBuilt, NotFound, Unavailable
 from moorage.model.guest import VolumeDisk
 from moorage.model.ids import ServerId
@@ -67,19 +69,16 @@ def device_name(place: int, prefix: str = "/dev/vd") -> str:
 
 
 def next_device(server: Server, taken: Iterable[str | None] = ()) -> str:
-    """The first name after the root's that neither a device of the server nor a local disk of its flavor has.
+    """The first name after the root's that neither a device of the server nor a local disk of its flavor has, which gets the first free
+    names.
 
     Raises Conflict when all names are taken.
     """
     prefix = server.root_device.rstrip("0123456789")[:-1] or "/dev/vd"
     used = {server.root_device, *(each.device for each in server.block_devices), *taken}
-    flavor = server.flavor
-    listed = sum(each.destination == "local" and each.source == "blank" for each in server.block_devices)
-    local = listed or (flavor.ephemeral_gib > 0) + (flavor.swap_mib > 0)
-    for place in range(1 + (0 if listed else local), DEVICES_MAX):
-        name = device_name(place, prefix)
-        if name not in used:
-            return name
+    free = (name for name in (device_name(place, prefix) for place in range(1, DEVICES_MAX)) if name not in used)
+    for name in islice(free, sum(local_disks.unlisted(server.flavor, server.block_devices)), None):
+        return name
     raise Conflict("The server has a disk device for every possible name.", code="too_many_disk_devices")
 
 
