@@ -107,6 +107,11 @@ def test_unsupported_devices_are_refused(devices: tuple[BlockDevice, ...], said:
         check_form(BootRequest("web", "1", image_ref=IMAGE, block_devices=devices), LARGER)
 
 
+def test_an_ephemeral_disk_needs_a_flavor_with_one() -> None:
+    with pytest.raises(Invalid, match="larger than the instance type allows"):
+        check_form(BootRequest("web", "1", image_ref=IMAGE, block_devices=(LOCAL_ROOT, EMPTY)), FLAVOR)
+
+
 def test_too_many_devices_are_refused_before_parsing() -> None:
     with pytest.raises(Forbidden, match="disk devices"):
         check_form(BootRequest("web", "1", image_ref=IMAGE, block_devices=(EMPTY,) * 65), LARGER)
