@@ -5,6 +5,7 @@ import logging
 import time
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
+from typing import Any
 
 import msgspec
 import pytest
@@ -14,15 +15,17 @@ from tests.helpers.live_pair import a_host, certified, ends, running, sent, star
 from tests.helpers.real_guests import ONE, types
 
 from moorage.drivers.libvirt.carrier import MigrationAddress
+from moorage.drivers.libvirt.disks import EPHEMERALS
 from moorage.drivers.libvirt.driver import LibvirtDriver
 from moorage.main.local_cluster.libvirt_daemon import Daemon
 from moorage.model.errors import HostFailed
-from moorage.model.guest import GuestSpec, MoveTarget, PowerState
+from moorage.model.guest import EphemeralDisk, GuestSpec, MoveTarget, PowerState
 from moorage.model.instance_metadata import InstanceMetadata
 from moorage.model.live_migration import LiveState
 from moorage_testing.waiting import PATIENCE_S
 
 pytestmark = pytest.mark.hypervisor
+TWO: dict[str, Any] = {"ephemeral_gib": 2, "ephemerals": (EphemeralDisk(1), EphemeralDisk(1, "ext2"))}
 
 
 @pytest.fixture(scope="module")
@@ -48,12 +51,16 @@ async def test_it_goes_on_there_with_its_disks_and_its_console(
 ) -> None:
     first, second = pair
     volume = a_volume(tmp_path, "vol-1")
-    spec = a_spec(ONE, drive=InstanceMetadata(ONE, name="web", hostname="web.local"), ephemeral_gib=1)
+    spec = a_spec(ONE, drive=InstanceMetadata(ONE, name="web", hostname="web.local"), **TWO)
     await first.start_guest(spec)
     await says(first, ONE, "GUEST: ready")
     await first.attach_volume(ONE, volume)
-    await says(first, ONE, "GUEST: disk vdc ")
-    await types(first, "echo kept >/mnt/disk/kept; echo raw >/dev/vdb; sync; cd /run; echo wro$((1+1))", "wro2")
+    await says(first, ONE, "GUEST: disk vdd ")
+    await types(
+        first,
+        "echo kept >/mnt/disk/kept; echo raw >/dev/vdb; echo two >/dev/vdc; sync; cd /run; echo wro$((1+1))",
+        "wro2",
+    )
 
     there = msgspec.structs.replace(spec, volumes=(volume,))
     await sent(first, second, there, "move")
@@ -64,10 +71,14 @@ async def test_it_goes_on_there_with_its_disks_and_its_console(
     with pytest.raises(HostFailed, match="has arrived"):
         await second.drop_live(ONE, "move")
     assert await second.land_live(there, "move") is PowerState.RUNNING
-    await types(second, "pwd; cat /mnt/disk/kept; head -c 3 /dev/vdb; echo; echo con$((40+2))", "con42")
+    await types(
+        second,
+        "pwd; cat /mnt/disk/kept; head -c 3 /dev/vdb; echo; head -c 3 /dev/vdc; echo; echo con$((40+2))",
+        "con42",
+    )
     text = await second.console_output(ONE, None)
     assert text.count("GUEST: kernel") == 1, "it goes on, and does not boot"
-    assert {"/run", "kept", "raw"} <= {line.strip() for line in text.splitlines()}
+    assert {"/run", "kept", "raw", "two"} <= {line.strip() for line in text.splitlines()}
     await second.detach_volume(ONE, "vol-1")
     await _its_daemon_dies_before_it_forgets_it(first, await second.move_target())
     await first.destroy_guest(ONE)
@@ -202,18 +213,19 @@ async def test_daemons_die_while_it_is_sent(
 async def test_it_goes_there_while_it_is_off_and_comes_back(pair: tuple[LibvirtDriver, LibvirtDriver]) -> None:
     """Another size, carried by the network; the old one stays where it was until somebody decides."""
     first, second = pair
-    await first.start_guest(a_spec(ONE, ephemeral_gib=1))
+    await first.start_guest(a_spec(ONE, **TWO))
     await says(first, ONE, "GUEST: boot number 1")
     await says(first, ONE, "GUEST: ready")
     to = await second.move_target()
     for _ in range(2):
         assert await first.send_guest(ONE, to, "move", PATIENCE_S) is PowerState.SHUTDOWN
     assert (await first.arrivals(), await second.arrivals()) == (frozenset(), {ONE})
-    larger = a_spec(ONE, root_gib=2, ephemeral_gib=1)
+    larger = a_spec(ONE, root_gib=2, **TWO)
     for _ in range(2):
         assert await second.take_guest(larger, "move") is PowerState.SHUTDOWN
     assert await second.arrivals() == frozenset()
     await second.power_on(ONE)
+    assert all((second.room / "guests" / ONE / "d1" / name).exists() for name in EPHEMERALS[:2])
     text = await says(second, ONE, "GUEST: boot number 2")
     assert text.count("GUEST: kernel") == 2, "what it wrote to its console came with it"
     assert f"GUEST: disk vda {2 << 21}" in await says(second, ONE, "GUEST: disk vda", 2)

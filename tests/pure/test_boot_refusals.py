@@ -135,6 +135,11 @@ def test_a_name_that_the_root_does_not_have_is_free() -> None:
     check_form(BootRequest("web", "1", block_devices=(named(NEW_ROOT, "/dev/sda"), named(DATA, "/dev/vda"))), LARGER)
 
 
+def test_an_ephemeral_disk_needs_a_flavor_with_one() -> None:
+    with pytest.raises(Invalid, match="larger than the instance type allows"):
+        check_form(BootRequest("web", "1", image_ref=IMAGE, block_devices=(LOCAL_ROOT, EMPTY)), FLAVOR)
+
+
 def test_too_many_devices_are_refused_before_parsing() -> None:
     with pytest.raises(Forbidden, match="disk devices"):
         check_form(BootRequest("web", "1", image_ref=IMAGE, block_devices=(EMPTY,) * 65), LARGER)

@@ -262,15 +262,18 @@ def test_disks_come_from_the_record() -> None:
         BlockDevice("volume", "volume", uuid="volume-2", device="/dev/vdb", tag="db", disk_bus="virtio"),
         BlockDevice("blank", "local", device="/dev/vdc", tag="scratch"),
         BlockDevice("blank", "local", device="/dev/vdd", guest_format="swap"),
+        BlockDevice("blank", "local", device="/dev/vde", guest_format="xfs", tag="more"),
     )
     made = metadata_of(a_server(block_devices=devices), (), domain="x")
     assert made.disks == (
         Disk("root", "volume-1", "/dev/vda", ""),
         Disk("db", "volume-2", "/dev/vdb", "virtio"),
         Disk("scratch", "", "/dev/vdc", ""),
+        Disk("more", "", "/dev/vde", ""),
     )
     assert made.mappings == {
         "ami": "vda", "root": "/dev/vda", "ebs0": "/dev/vdb", "ephemeral0": "vdc", "swap": "vdd",
+        "ephemeral1": "vde",
     }  # fmt: skip
     assert made.hostname == "web1.x"
 

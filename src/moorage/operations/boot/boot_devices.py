@@ -187,10 +187,8 @@ def _check_one(request: BootRequest, each: BlockDevice) -> None:
 
 def _check_local(devices: Sequence[BlockDevice], flavor: Flavor) -> None:
     swap = [each for each in devices if local_disks.is_swap(each)]
-    if (
-        sum(each.size_gib or flavor.ephemeral_gib for each in devices if local_disks.is_ephemeral(each))
-        > flavor.ephemeral_gib
-    ):
+    sizes = [each.size_gib or flavor.ephemeral_gib for each in devices if local_disks.is_ephemeral(each)]
+    if sum(sizes) > flavor.ephemeral_gib or 0 in sizes:  # a disk of no size would be left out
         raise Invalid(
             "Ephemeral disks requested are larger than the instance type allows. If no size is given in one block device "
             "mapping, flavor ephemeral size will be used."
