@@ -91,9 +91,8 @@ class _NatsSubscription:
         self.refused = False
 
     async def open(self, client: Client) -> None:
-        if (
-            self._held is not None and self.client is client
-        ):  # refused: the client keeps a task for it until it is ended
+        if self._held is not None and self.client is client:
+            # It was refused: the client keeps a task for it until it is ended.
             held, self._held = self._held, None
             await held.unsubscribe()
         self.client, self.refused = client, False
