@@ -22,14 +22,13 @@ from moorage.bus.silence import Listening
 from moorage.bus.verbs import Verb
 from moorage.clients.deadline import LEASE_MARGIN_S
 from moorage.clients.network.network_api import NetworkApi
-from moorage.conductor import guest_reconciliation, operation_runner, worker
+from moorage.conductor import operation_runner, worker
 from moorage.conductor.agent_identity import AgentAdmission
 from moorage.conductor.bus_reach import BusReach
 from moorage.conductor.cell_conductor import CellConductor
 from moorage.conductor.guest_reconciliation import Belonging
 from moorage.conductor.known_hosts import KnownHost
 from moorage.conductor.reconcilers import orphan_ports
-from moorage.conductor.reconcilers.orphan_images import OrphanImages
 from moorage.conductor.reconcilers.orphan_ports import OrphanPorts
 from moorage.conductor.worker import Conductor
 from moorage.main import store_consistency
@@ -38,7 +37,7 @@ from moorage.model.fencing_token import LAST_ATTEMPT, UNDO, FencingToken
 from moorage.model.network import minted_macs
 from moorage.operations.delete.delete import DELETE, DELETE_BEFORE_SHOWN, find_server
 from moorage.operations.interfaces import port_sync
-from moorage.operations.steps import live_positions, moving
+from moorage.operations.steps import moving
 from moorage.operations.steps import servers as records
 from moorage.operations.volumes import attach_volume
 from moorage.placement import claims
@@ -357,43 +356,4 @@ def a_shelve_that_failed_leaves_its_server_off() -> Iterator[None]:
 def a_conductor_without_the_bus_keeps_its_lease() -> Iterator[None]:
     """Its beat renews the lease whether or not it reaches the bus."""
     with patch.object(BusReach, "_better_placed", lambda _: []):
-        yield
-
-
-@not_found_yet("a_database_fails_over")
-def an_older_record_judges_guests() -> Iterator[None]:
-    """A record whose last operation is older than the region's is believed."""
-    with patch.object(guest_reconciliation, "_doubt", lambda *_: None):
-        yield
-
-
-@not_found_yet("a_database_fails_over")
-def an_older_record_deletes_images() -> Iterator[None]:
-    """It counts as proof that nobody needs a shelved disk's image."""
-    strays = OrphanImages._strays
-
-    async def judged(self: OrphanImages, server: Any, images: Any) -> Any:
-        with patch.object(
-            records.LocatedServer, "judges_nothing", property(lambda found: found.missing_in is not None)
-        ):
-            return await strays(self, server, images)
-
-    with patch.object(OrphanImages, "_strays", judged):
-        yield
-
-
-@not_found_yet("a_database_fails_over")
-def an_older_journal_destroys_the_only_guest() -> Iterator[None]:
-    """What a source does not know counts as proof that the guest is there, and the undo destroys the one at the destination."""
-
-    async def nothing_runs_there(*_: Any) -> bool:
-        return False
-
-    async def goes_on(*_: Any) -> bool:
-        return False
-
-    with (
-        patch.object(live_positions, "may_run_at_destination", nothing_runs_there),
-        patch.object(operation_runner, "compare", goes_on),
-    ):
         yield

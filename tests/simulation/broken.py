@@ -5,6 +5,7 @@
 
 import sys
 
+import tests.helpers.reintroduced_older_stores  # noqa: F401  # it registers its own
 from tests.helpers.reintroduced_faults import NOT_FOUND_YET, REGRESSIONS, SCENE_OF
 
 from moorage_testing.simulation.plan import drawn

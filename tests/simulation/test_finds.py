@@ -1,6 +1,7 @@
 """The simulation finds each reintroduced fault; and the same plans pass without it."""
 
 import pytest
+import tests.helpers.reintroduced_older_stores  # noqa: F401  # it registers its own
 from tests.helpers.reintroduced_faults import NOT_FOUND_YET, REGRESSIONS, SCENE_OF
 from tests.helpers.simulation_processes import SOURCE, interpreted
 

@@ -176,10 +176,19 @@ class InvariantWatch:
 
         def work(tx: Tx) -> list[str]:
             table = operations.operations
-            rows = tx.rows(sa.select(table).where(table.c.ended_at.is_(None)))
+            rows = [
+                row
+                for row in tx.rows(sa.select(table).where(table.c.ended_at.is_(None)))
+                if row.server not in self.cloud.restores.by_hand
+            ]
             return [f"{row.saga} of {row.server} is {row.status} {row.waiting or row.fault or ''}" for row in rows]
 
         return self.cloud.stores["region"].inspect(work)
+
+    def stuck_servers(self) -> set[str]:
+        """Servers with operations that wait for a person."""
+        read = "SELECT server FROM operations WHERE ended_at IS NULL AND status = 'stuck'"
+        return {row[0] for row in self.cloud.stores["region"].raw.execute(read)}
 
     async def wrong(self) -> list[str]:
         """Everything that is not as it must be when nothing happens any more; empty: all is well."""

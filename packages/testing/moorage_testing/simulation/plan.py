@@ -148,8 +148,8 @@ LATER_SCENES: dict[str, Callable[[random.Random, Draft], list[Event]]] = {}
 SHARES = {
     "an_answer_of_a_host_is_lost": 0.15,
     "operators_act": 0.05,
-    "a_conductor_loses_the_bus": 0.02,
-    "a_database_fails_over": 0.04,
+    "a_conductor_loses_the_bus": 0.04,
+    "a_database_fails_over": 0.08,
 }
 """Of all plans: this scene comes on top. One with 0 is played when it is asked for (`--scene`)."""
 

@@ -49,6 +49,7 @@ class Restores:
         self._cloud = cloud
         self.begun = False
         self.done = False
+        self.decided = False
         self.touched: set[str] = set()
         """Servers with an operation between a backup and its restore: what is known of them differs."""
         self.tidied: set[str] = set()
@@ -279,6 +280,28 @@ async def tidy_up(cloud: SimulatedCloud) -> bool:
             elif not (LEFT_ALONE in str(reply.body) and await _settle(cloud, booked.id)):
                 return False
     return True
+
+
+async def decide_stuck(cloud: SimulatedCloud) -> None:
+    """Operations that went further than their journals say wait for an administrator, who stops every process and adopts, once.
+
+    What is stuck then is decided by hand: nothing of its server is compared.
+    """
+    restores, left = cloud.restores, cloud.watch.unended()
+    if not restores.done or not left or not all(LEFT_ALONE in each for each in left):
+        return
+    if restores.decided:
+        restores.by_hand |= cloud.watch.stuck_servers()
+        return
+    restores.decided = True
+    cloud.trace.note("adopt", f"an administrator decides: {left[0]}")
+    roles = [each for each in cloud.roles.values() if isinstance(each, RegionRole)]
+    await _stop(roles)
+    await asyncio.sleep(DRAINED_S)
+    await adopt(cloud)
+    for role in roles:
+        role.barred = False
+        role.start()
 
 
 async def _settle(cloud: SimulatedCloud, server: str) -> bool:

@@ -29,7 +29,7 @@ from moorage_testing.simulation.lost_answers import an_answer_of_a_host_is_lost
 from moorage_testing.simulation.operator_orders import operators_act
 from moorage_testing.simulation.plan import Event, SimulationPlan, every_kind, is_fault
 from moorage_testing.simulation.progress import watch_conductors, watch_guests, watch_orders, watch_volumes
-from moorage_testing.simulation.restores import tidy_up
+from moorage_testing.simulation.restores import decide_stuck, tidy_up
 from moorage_testing.simulation.service_orders import at_volume_service
 from moorage_testing.simulation.service_scenes import additional_scene
 from moorage_testing.simulation.shared_scenes import servers_share_a_volume
@@ -167,6 +167,7 @@ async def _rest(cloud: SimulatedCloud, plan: SimulationPlan) -> None:
     while True:
         await asyncio.sleep(pause_s)
         await let_debtors_be_up(cloud)
+        await decide_stuck(cloud)
         if not tidied and not cloud.watch.unended():
             tidied = await tidy_up(cloud)
             wrong = ["what was changed since the backup is not deleted yet"]
