@@ -27,8 +27,8 @@ from tests.helpers.real_services_cloud import ServicesClient
 AGENTS = {"Open vSwitch agent", "DHCP agent"}
 TUNNELS = "10.250.78"
 DEVICE, WIRE_MTU = "tunnel", 1_600
-SETTINGS = ""
-"""How long the network's word is waited for is as it comes: `vif_plugging_timeout`, five minutes."""
+SETTINGS = "\n[compute]\n"
+"""How long the network's word is waited for is as it comes: `vif_plugging_timeout`, five minutes; `with_compute` adds lines here."""
 
 
 def lacks() -> str:
@@ -131,6 +131,7 @@ class NeutronSite:
 
     def with_compute(self, line: str) -> None:
         """The conductor begins anew with this line in its table `[compute]`."""
+        assert "\n[compute]\n" in self.trial.config_path.read_text()
         self.trial.rewrite("[compute]\n", f"[compute]\n{line}\n")
         self._conductor_anew()
 
