@@ -54,6 +54,7 @@ COMMANDS = {
     ),
     "db": ("moorage.main.db", "show | upgrade: which revision the tables are at, and bringing them forward"),
     "secrets": ("moorage.main.secrets_command", "show | add-key | rotate | reencrypt | drop-old: the keys of a region"),
+    "limits": ("moorage.main.limits_command", "migrate: copies quotas to the identity service as unified limits"),
     "policy": ("moorage.main.policy", "list: every policy rule, its default and what it guards"),
 }
 

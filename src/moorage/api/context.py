@@ -11,8 +11,10 @@ from moorage.clients.image import ImageClient
 from moorage.clients.network import NetworkBackend
 from moorage.clients.volume import VolumeClient
 from moorage.model.principal import Principal
+from moorage.model.quota import Limits
 from moorage.model.rate_buckets import RateBuckets
 from moorage.model.service_health import LeftAlone
+from moorage.model.unified_limits import UnifiedLimits
 from moorage.operations.gates import GateFacts
 from moorage.operations.guest.consoles import Consoles
 from moorage.operations.notifications.outbox_writer import OutboxWriter
@@ -96,5 +98,11 @@ class AppContext:
     """Services that a process does not call for now, because they kept failing."""
     dry_runs: RateBuckets = field(default_factory=lambda: RateBuckets(1.0, 60, DRY_RUNS_KEPT_MAX))
     """How often each project may ask for dry runs."""
+    unified_limits: Callable[[str], Awaitable[UnifiedLimits]] | None = None
+    """Project → its limits at the identity service; None: those of `os-quota-sets` hold."""
     rendered_rows: RenderedRowCache = field(default_factory=RenderedRowCache)
     """Rows of `GET /servers/detail` that were rendered before."""
+
+    async def limits_of(self, project: str) -> Limits:
+        """What a project is held to. Raises Unavailable when the identity service's limits hold and are not known."""
+        return self.config.quotas if self.unified_limits is None else await self.unified_limits(project)

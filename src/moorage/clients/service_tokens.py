@@ -42,7 +42,9 @@ class ServiceTokens:
         password: str,
         project: str = "service",
         domain: str = "Default",
+        system: bool = False,
     ) -> None:
+        """`system`: the token is one of the system, and no project's."""
         self._identity = identity
         self._credentials: dict[str, Any] = {
             "auth": {
@@ -50,7 +52,9 @@ class ServiceTokens:
                     "methods": ["password"],
                     "password": {"user": {"name": user, "domain": {"name": domain}, "password": password}},
                 },
-                "scope": {"project": {"name": project, "domain": {"name": domain}}},
+                "scope": {"system": {"all": True}}
+                if system
+                else {"project": {"name": project, "domain": {"name": domain}}},
             }
         }
         self._token = ""

@@ -1,5 +1,7 @@
 """Builds the Compute API of one process: joins the application context and the parts of the region."""
 
+from collections.abc import Awaitable, Callable
+
 from moorage.api.app import ComputeApp
 from moorage.api.context import DRY_RUNS_KEPT_MAX, ApiSettings, AppContext
 from moorage.api.policy import Policy
@@ -10,6 +12,13 @@ from moorage.model.principal import Principal
 from moorage.model.rate_buckets import RateBuckets
 from moorage.operations.limits_elsewhere import LimitsElsewhere
 from moorage.operations.server_service import ServerService
+
+
+def limit_warnings_of(region: RegionProcess) -> Callable[[], Awaitable[tuple[str, ...]]]:
+    """What operators are told of the limits that hold, or of limits elsewhere that do not."""
+    if region.limits is not None:
+        return region.limits.warnings
+    return LimitsElsewhere(region.clients.identity.limited_resources).warnings
 
 
 def make_compute_app(region: RegionProcess) -> ComputeApp:
@@ -26,7 +35,7 @@ def make_compute_app(region: RegionProcess) -> ComputeApp:
             body_max_bytes=config.api.body_max_bytes,
             page_max_rows=config.api.max_limit,
             cors_origins=config.api.cors_allowed_origins,
-            quotas={name: getattr(config.quota, name) for name in config.quota.__struct_fields__},
+            quotas=config.quota.defaults,
             service_down_s=config.api.service_down_s,
             enable_instance_password=config.api.enable_instance_password,
             default_zone=config.compute.default_availability_zone,
@@ -43,7 +52,8 @@ def make_compute_app(region: RegionProcess) -> ComputeApp:
         project_exists=region.clients.identity.project_exists,
         reload_aggregates=HostAggregates(region.engine).run,
         gate_facts=region.gates.facts,
-        limit_warnings=LimitsElsewhere(region.clients.identity.limited_resources).warnings,
+        limit_warnings=limit_warnings_of(region),
+        unified_limits=region.context.unified_limits,
         open_circuits=region.gates.service_circuits,
         dry_runs=RateBuckets(config.api.dry_runs_per_minute / 60, config.api.dry_runs_per_minute, DRY_RUNS_KEPT_MAX),
     )

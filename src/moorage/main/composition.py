@@ -27,6 +27,7 @@ from moorage.main.config import Config
 from moorage.main.databases import Databases, open_databases, open_for_lease
 from moorage.main.decision_files import open_recorder
 from moorage.main.flat_networks import open_flat
+from moorage.main.limits import open_limits
 from moorage.main.message_bus import open_bus
 from moorage.main.notifications import NotificationParts, open_notifications
 from moorage.main.region_key import open_seals
@@ -44,6 +45,7 @@ from moorage.operations.encryption import Encryption
 from moorage.operations.gate_watch import GateWatch
 from moorage.operations.gates import ConductorCredentials, Credentials
 from moorage.operations.process_heartbeat import Presence
+from moorage.operations.unified_limits import UnifiedLimitsCache
 from moorage.placement.engine import CATCH_UP_EVERY_S, Engine
 from moorage.scheduler.profile import Profile
 from moorage.scheduler.rank import rank
@@ -85,6 +87,8 @@ class RegionProcess:
     describers: list[PortDescriber] = field(default_factory=list)
     events: Events | None = None
     presence: Presence | None = None
+    limits: UnifiedLimitsCache | None = None
+    """The limits of the identity service; None: our own hold."""
 
     async def appear(self, role: str) -> None:
         """Record that this process serves now, with its role and release."""
@@ -169,6 +173,7 @@ async def open_region(
         clients = replace(clients, network=open_flat(config, databases.region, engine))
     segments = None if flat or config.network.reports else Segments(clients.network, engine)
     notifications = open_notifications(config, bus)
+    limits = await open_limits(config, clients, databases)
     context = SagaContext(
         region=databases.region,
         cells=Cells(databases.cells),
@@ -206,7 +211,7 @@ async def open_region(
             max_concurrent_live_migrations=config.compute.max_concurrent_live_migrations,
             live_migration_timeout_s=config.compute.live_migration_timeout_s,
             live_migration_permit_post_copy=config.compute.live_migration_permit_post_copy,
-            quota={name: getattr(config.quota, name) for name in config.quota.__struct_fields__},
+            quota=config.quota.defaults,
             force_config_drive=config.metadata.force_config_drive,
             dhcp_domain=config.metadata.dhcp_domain,
             static_vendor_data=static_vendor_data(config),
@@ -215,6 +220,7 @@ async def open_region(
         seals=seals,
         fence=_fence(config),
         notification_writer=None if notifications is None else notifications.notification_writer,
+        unified_limits=None if limits is None else limits.of,
     )
     pin = config.upgrade_levels.compute
 
@@ -242,6 +248,7 @@ async def open_region(
         intake,
         notifications,
         segments,
+        limits=limits,
     )
 
 

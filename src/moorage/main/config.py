@@ -19,6 +19,7 @@ from moorage.main.config_bus import BusConfig, ImageUser
 from moorage.main.config_guests import Console, MetadataConfig
 from moorage.main.config_hosts import AgentConfig, Hosts, Upgrade, UpgradeLevels
 from moorage.main.config_notifications import Notifications
+from moorage.main.config_quota import Quota, check_quota
 from moorage.main.config_scheduler import FenceConfig, Scheduler, WaitingConfig
 from moorage.main.config_services import (
     FlatPoolConfig,
@@ -109,18 +110,6 @@ class DatabaseConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     def limits(self) -> DatabaseLimits:
         """The limits in the form that `moorage.sql` takes."""
         return DatabaseLimits(**{name: getattr(self, name) for name in self.__struct_fields__})
-
-
-class Quota(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Default limits of a project (Nova's names and numbers); -1 is no limit."""
-
-    instances: int = 10
-    cores: int = 20
-    ram: int = 51200
-    metadata_items: int = 128
-    key_pairs: int = 100
-    server_groups: int = 10
-    server_group_members: int = 10
 
 
 class Compute(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -291,6 +280,7 @@ def read_config(path: Path | None) -> Config:
 
 def checked(config: Config) -> Config:
     """Check the values and return the same configuration. Raises Invalid for a value that makes no sense; the message names it."""
+    check_quota(config.quota)
     if config.hosts.count is not None and not 0 <= config.hosts.count <= HOSTS_MAX:
         raise Invalid(f"{config.hosts.count} simulated hosts: from 0 to {HOSTS_MAX} are possible")
     if not 0 <= config.hosts.whole_interfaces <= WHOLE_INTERFACES_MAX:

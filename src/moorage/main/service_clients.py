@@ -7,6 +7,7 @@ from typing import Any
 import msgspec
 
 from moorage.clients.circuit_breaker import Breaker
+from moorage.clients.compute_limits import ComputeLimitsClient
 from moorage.clients.http import ServiceClient, embedded_transport
 from moorage.clients.identity import IdentityClient
 from moorage.clients.image import ImageClient
@@ -31,6 +32,7 @@ class Clients:
     identity: IdentityClient
     images: ImageClient
     network: NetworkBackend
+    limits: ComputeLimitsClient
     image_data: ImageData
     """Access to images' data for the hosts of this process, if it has any."""
     services: tuple[ServiceClient, ...] = field(default=())
@@ -175,11 +177,17 @@ def make_clients(config: Config, embedded: Mapping[str, Any] | None = None) -> C
         token_client, user=user.user, password=service_password(config), project=user.project, domain=user.domain
     )
     identity = client_of("identity", config.identity, identity_url, tokens)
+    of_system = ServiceTokens(
+        token_client, user=user.user, password=service_password(config), domain=user.domain, system=True
+    )
+    limits_reader = client_of(
+        "identity", config.identity, identity_url, of_system if config.quota.system_scope else tokens
+    )
     image = client_of("image", config.image, config.api.image.url, tokens)
     network = client_of("network", config.network, config.api.network.url, tokens)
     boxed = TicketBox() if "image" in apps and not config.image.url else None
     of_hosts = client_of("image", config.image, config.api.image.url, None if boxed is not None else tokens)
-    clients = [token_client, identity, image, network, of_hosts]
+    clients = [token_client, identity, limits_reader, image, network, of_hosts]
     volumes: VolumeClient | None = None
     if config.volume.url or not config.identity.url:
         clients.append(client_of("volume", _without_version(config.volume), config.api.volume.url, tokens))
@@ -188,6 +196,7 @@ def make_clients(config: Config, embedded: Mapping[str, Any] | None = None) -> C
         IdentityClient(identity),
         ImageClient(image),
         NetworkClient(network),
+        ComputeLimitsClient(identity, limits_reader, config.quota.endpoint),
         ImageData(of_hosts, config.data / "image-data", boxed),
         tuple(clients),
         vendor_services(config, tokens),

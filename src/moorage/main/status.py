@@ -21,6 +21,7 @@ from moorage.model.ids import CellId
 from moorage.operations.gate_watch import try_credentials
 from moorage.operations.gates import ConductorCredentials, GateFacts, HostLevel, Report, report
 from moorage.operations.limits_elsewhere import limit_warnings
+from moorage.operations.unified_limits import UnifiedLimitsCache
 from moorage.sql import open_database
 from moorage.store.region.placement import provider_statements
 
@@ -30,7 +31,7 @@ REFUSED = 2
 async def make_report(config: Config) -> Report:
     """Collect the report. Raises Invalid when a conductor would not start with this configuration."""
     url = config.region_url()
-    _check_is_there(url)
+    check_is_there(url)
     clients = make_clients(config)
     database = await open_database(
         url, name="region", durability=config.region.durability, limits=config.database.limits
@@ -38,7 +39,10 @@ async def make_report(config: Config) -> Report:
     try:
         hosts = await database.read(provider_statements.host_levels)
         mine = ConductorCredentials("a conductor here", *await try_credentials(clients.network))
-        elsewhere = await limit_warnings(clients.identity.limited_resources)
+        if config.quota.driver == "local":
+            elsewhere = await limit_warnings(clients.identity.limited_resources)
+        else:
+            elsewhere = await UnifiedLimitsCache(clients.limits, config.quota.missing).warnings()
     finally:
         await database.close()
         await clients.close()
@@ -53,8 +57,8 @@ async def make_report(config: Config) -> Report:
     return msgspec.structs.replace(found, warnings=(*found.warnings, *elsewhere))
 
 
-def _check_is_there(url: str) -> None:
-    """Check that the region's database exists before it is opened: opening a SQLite file would create it."""
+def check_is_there(url: str) -> None:
+    """Check that the region's database exists before it is opened: opening a SQLite file would create it. Raises Invalid."""
     if url.startswith("sqlite:///") and not Path(url.removeprefix("sqlite:///")).exists():
         raise Invalid(f"there is no region yet at {url}")
 

@@ -14,7 +14,9 @@ from moorage.model.fence_proof import FencePlugin
 from moorage.model.ids import CellId, ConductorId, NetworkId, OperationId
 from moorage.model.network import NetworkFacts
 from moorage.model.operation import Accepted
+from moorage.model.quota import DEFAULT_LIMITS, Limits
 from moorage.model.server import Server
+from moorage.model.unified_limits import UnifiedLimits
 from moorage.model.waiting import WaitingLimits
 from moorage.operations.cell_databases import Cells
 from moorage.operations.encryption import Encryption
@@ -152,3 +154,11 @@ class SagaContext:
     """An operation of this process has fallen asleep."""
     preview: bool = False
     """True: nothing is written, and `Previewed` is raised with the operations that would be accepted."""
+    unified_limits: Callable[[str], Awaitable[UnifiedLimits]] | None = None
+    """Project → its limits at the identity service; None: those of `os-quota-sets` hold."""
+
+    async def limits_of(self, project: str) -> Limits:
+        """What a project is held to. Raises Unavailable when the identity service's limits hold and are not known."""
+        if self.unified_limits is not None:
+            return await self.unified_limits(project)
+        return {**DEFAULT_LIMITS, **(self.settings.quota or {})}

@@ -9,6 +9,7 @@ only columns of `ROW_WINS` (the fence, and what a host observed); there the row 
 are in `store/server_lists.py`.
 """
 
+from collections import Counter
 from collections.abc import Sequence
 from typing import Any
 
@@ -16,7 +17,9 @@ import msgspec
 import sqlalchemy as sa
 from sqlalchemy.dialects.postgresql import TEXT as POSTGRESQL_TEXT
 
+from moorage.model.flavor_classes import charged_of
 from moorage.model.server import Server, VmState
+from moorage.model.unified_limits import CLASS
 from moorage.sql.tx import Tx
 
 ROW_WINS = ("generation", "operation", "op_epoch", "op_line", "power_state")
@@ -147,6 +150,20 @@ def charged_to_projects(tx: Tx, table: sa.Table, *where: sa.ColumnElement[bool])
 def charged_to_user(tx: Tx, table: sa.Table, project: str, user: str, *where: sa.ColumnElement[bool]) -> dict[str, int]:
     """The quota that one user's living servers of these rows use in one project."""
     return charged_to_projects(tx, table, table.c.project == project, table.c.user == user, *where).get(project, {})
+
+
+def classes_charged(tx: Tx, table: sa.Table, *where: sa.ColumnElement[bool]) -> dict[str, int]:
+    """What the living servers of these rows use of each class of resources (`model.flavor_classes`)."""
+    total: Counter[str] = Counter()
+    query = sa.select(*record_columns(table)).where(
+        table.c.deleted_at.is_(None),
+        table.c.vm_state != VmState.SOFT_DELETED.value,
+        table.c.doc.is_not(None),
+        *where,
+    )
+    for row in tx.rows(query):
+        total.update({name: n for name, n in charged_of(server_of(row)).items() if name.startswith(CLASS)})
+    return dict(total)
 
 
 def replace_server(tx: Tx, table: sa.Table, server: Server, *, generation: int) -> Server | None:

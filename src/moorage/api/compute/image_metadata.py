@@ -27,10 +27,16 @@ class ImageMetadataItemBody(Body):
 
 async def _write(call: AnyCall, image: Json, wanted: JsonObject) -> Json:
     """The image with this metadata, and no other. Raises Forbidden for too much of it, or for another's image."""
+    if call.context.unified_limits is not None:  # Nova's driver has no limit for images
+        return await _written(call, image, wanted)
     project, user, config = call.project, call.principal.user, call.context.config.quotas
     most = (await call.context.region.read(lambda tx: both_limits(tx, project, user, config)))["metadata_items"]
     if 0 <= most < len(wanted):
         raise Forbidden("Image metadata limit exceeded")
+    return await _written(call, image, wanted)
+
+
+async def _written(call: AnyCall, image: Json, wanted: JsonObject) -> Json:
     written = {
         name: value if isinstance(value, str) or value is None else json.dumps(value)
         for name, value in wanted.items()

@@ -12,6 +12,7 @@ from moorage.api.version_changes import v2_092
 from moorage.model.errors import Invalid, NotFound
 from moorage.model.json_types import JsonObject
 from moorage.model.keypair import KeyPair
+from moorage.model.quota import count_limit
 from moorage.operations.records import keypairs as writes
 from moorage.store.region import keypairs as reads
 from moorage.store.region import quotas
@@ -62,14 +63,16 @@ async def create(call: Call[CreateKeypairBody]) -> Response:
     user = _user(call, "create", new.user_id)
     private: str | None = None
     public = new.public_key
+    config = await call.context.limits_of(call.project)
     limits = await call.context.region.read(
-        lambda tx: quotas.both_limits(tx, call.project, call.principal.user, call.context.config.quotas)
+        lambda tx: quotas.both_limits(tx, call.project, call.principal.user, config)
     )
+    most = count_limit(config, "key_pairs", limits)
     if public is None:
-        await writes.refuse_early(call.context.region, user, name, limits["key_pairs"])
+        await writes.refuse_early(call.context.region, user, name, most)
         private, public = await writes.generate(user, new.type)
     pair = KeyPair(0, user, name, new.type, public, writes.fingerprint(public, new.type), now_us(call.context.clock))
-    await writes.add(call.context.region, pair, limits["key_pairs"])
+    await writes.add(call.context.region, pair, most)
     shown = _row(pair) | {"user_id": user}
     return Response(201, {"keypair": shown if private is None else shown | {"private_key": private}})
 

@@ -1,4 +1,7 @@
-"""`/limits`, `/os-quota-sets` and `/os-quota-class-sets`: what a project may have, and has."""
+"""`/limits`, `/os-quota-sets` and `/os-quota-class-sets`: what a project may have, and has.
+
+While the identity service's limits hold, these show them, and as in Nova's driver a change is accepted and changes nothing.
+"""
 
 from collections.abc import Mapping
 from typing import Any, ClassVar
@@ -9,6 +12,7 @@ from moorage.api.schema import Body, Limit32, NovaBool
 from moorage.model.errors import Invalid
 from moorage.model.json_types import JsonObject
 from moorage.model.quota import DEFAULT_LIMITS
+from moorage.model.unified_limits import UnifiedLimits
 from moorage.operations.records import quotas as writes
 from moorage.store.region import quotas as reads
 
@@ -77,10 +81,20 @@ def _user(call: AnyCall) -> str | None:
 
 
 async def _limits(call: AnyCall, project: str, user: str | None) -> dict[str, int]:
-    config = call.context.config.quotas
+    config = await call.context.limits_of(project)
+    if isinstance(config, UnifiedLimits):
+        return config.shown(DEFAULT_LIMITS)
     return await call.context.region.read(
         lambda tx: reads.user_limits(tx, project, user, config) if user else reads.limits(tx, project, config)
     )
+
+
+async def _class_limits(call: AnyCall, name: str) -> dict[str, int]:
+    """The identity service knows one class: its registered limits."""
+    config = await call.context.limits_of("")
+    if isinstance(config, UnifiedLimits):
+        return config.shown(DEFAULT_LIMITS, defaults=True)
+    return await call.context.region.read(lambda tx: reads.class_limits(tx, name, config))
 
 
 async def show(call: Call[None]) -> Response:
@@ -94,7 +108,7 @@ async def detail(call: Call[None]) -> Response:
     call.require(SETS + "detail", {"project_id": call.path["id"]})
     project, user = await _project(call), _user(call)
     limits = await _limits(call, project, user)
-    if user is None:
+    if user is None or call.context.unified_limits is not None:
         used = await call.context.region.read(lambda tx: writes.used_of(tx, project))
     else:
         used = await writes.used_by(call.context.region, call.context.cells, project, user)
@@ -105,8 +119,7 @@ async def detail(call: Call[None]) -> Response:
 async def defaults(call: Call[None]) -> Response:
     call.require(SETS + "defaults", {"project_id": call.path["id"]})
     project = await _project(call)
-    config = call.context.config.quotas
-    limits = await call.context.region.read(lambda tx: reads.class_limits(tx, reads.DEFAULT_CLASS, config))
+    limits = await _class_limits(call, reads.DEFAULT_CLASS)
     return Response(body={"quota_set": {"id": project, **_in_order(limits)}})
 
 
@@ -115,9 +128,10 @@ async def update(call: Call[UpdateQuotaBody]) -> Response:
     project, user = await _project(call), _user(call)
     quotas, region, config = call.body.quota_set, call.context.region, call.context.config.quotas
     given, force = quotas.given(), bool(quotas.force)
-    if user is None:
+    unified = call.context.unified_limits is not None
+    if not unified and user is None:
         await writes.set_limits(region, project, given, force=force, defaults=config)
-    else:
+    elif not unified and user is not None:
         cells = call.context.cells
         await writes.set_user_limits(region, cells, project, user, given, force=force, defaults=config)
     return Response(body={"quota_set": _in_order(await _limits(call, project, user))})
@@ -126,6 +140,8 @@ async def update(call: Call[UpdateQuotaBody]) -> Response:
 async def delete(call: Call[None]) -> Response:
     call.require(SETS + "delete", {"project_id": call.path["id"]})
     user = _user(call)
+    if call.context.unified_limits is not None:
+        return Response(202)
     if user is None:
         await writes.forget_limits(call.context.region, call.path["id"])
     else:
@@ -138,19 +154,20 @@ async def delete(call: Call[None]) -> Response:
 
 async def show_class(call: Call[None]) -> Response:
     call.require(CLASSES + "show", {})
-    name, config = call.path["id"], call.context.config.quotas
-    limits = await call.context.region.read(lambda tx: reads.class_limits(tx, name, config))
+    name = call.path["id"]
+    limits = await _class_limits(call, name)
     return Response(body={"quota_class_set": {"id": name, **_in_order(limits)}})
 
 
 async def update_class(call: Call[UpdateClassBody]) -> Response:
     """Change the default quotas (quota class). Raises Invalid for a name that is too long."""
     call.require(CLASSES + "update", {})
-    name, config = call.path["id"], call.context.config.quotas
+    name = call.path["id"]
     if len(name) > CLASS_NAME_MAX_CHARS:
         raise Invalid(f"quota_class_name has {len(name)} characters, more than {CLASS_NAME_MAX_CHARS}.")
-    await writes.set_class_limits(call.context.region, name, call.body.quota_class_set.given())
-    limits = await call.context.region.read(lambda tx: reads.class_limits(tx, name, config))
+    if call.context.unified_limits is None:
+        await writes.set_class_limits(call.context.region, name, call.body.quota_class_set.given())
+    limits = await _class_limits(call, name)
     return Response(body={"quota_class_set": _in_order(limits)})
 
 
@@ -164,8 +181,8 @@ async def limits(call: Call[None]) -> Response:
         project = call.project
     else:
         call.require(LIMITS + ":other_project")
-    whose, config = project, call.context.config.quotas
-    most, used = await call.context.region.read(lambda tx: (reads.limits(tx, whose, config), writes.used_of(tx, whose)))
+    whose, most = project, await _limits(call, project, None)
+    used = await call.context.region.read(lambda tx: writes.used_of(tx, whose))
     absolute = {
         "maxImageMeta": most["metadata_items"],
         "maxPersonality": most["injected_files"],

@@ -4,8 +4,8 @@ from collections.abc import Sequence
 
 from moorage.api.call import AnyCall
 from moorage.api.compute.server_bodies import WantedFile, checked_base64
-from moorage.model.errors import OverQuota
 from moorage.model.guest import InjectedFile
+from moorage.model.quota import count_limit
 from moorage.store.region.quotas import both_limits
 
 
@@ -15,14 +15,15 @@ async def files_of(call: AnyCall, wanted: Sequence[WantedFile]) -> tuple[Injecte
         return ()
     for each in wanted:
         checked_base64(each.contents, "contents")
-    user, project, config = call.principal.user, call.project, call.context.config.quotas
+    user, project, config = call.principal.user, call.project, await call.context.limits_of(call.project)
     most = await call.context.region.read(lambda tx: both_limits(tx, project, user, config))
-    if 0 <= most["injected_files"] < len(wanted):
-        raise OverQuota("Personality file limit exceeded")
-    for limit, longest, what in (
-        (most["injected_file_path_bytes"], max(len(each.path.encode()) for each in wanted), "path"),
-        (most["injected_file_content_bytes"], max(len(each.contents) for each in wanted), "content"),
+    if over := count_limit(config, "injected_files", most).excess(len(wanted), "Personality file limit exceeded"):
+        raise over
+    for what, longest in (
+        ("path", max(len(each.path.encode()) for each in wanted)),
+        ("content", max(len(each.contents) for each in wanted)),
     ):
-        if 0 <= limit < longest:
-            raise OverQuota(f"Personality file {what} exceeds maximum {limit}")
+        limit = count_limit(config, f"injected_file_{what}_bytes", most)
+        if over := limit.excess(longest, f"Personality file {what} exceeds maximum {limit.limit}"):
+            raise over
     return tuple(InjectedFile(each.path, each.contents) for each in wanted)

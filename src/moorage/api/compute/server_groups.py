@@ -10,7 +10,9 @@ from moorage.api.schema import Body, Name, Positive
 from moorage.api.timestamps import now_us
 from moorage.model.errors import Invalid, NotFound
 from moorage.model.json_types import JsonObject
+from moorage.model.quota import count_limit
 from moorage.model.server_group import ServerGroup
+from moorage.model.unified_limits import UnifiedLimits
 from moorage.operations.records import server_groups as writes
 from moorage.store.region import quotas, user_quotas
 from moorage.store.region import server_groups as reads
@@ -56,9 +58,12 @@ async def create(call: Call[CreateServerGroupBody]) -> Response:
     most_per_host = None if new.rules is None else new.rules.max_server_per_host
     if most_per_host is not None and new.policy != "anti-affinity":
         raise Invalid("Only anti-affinity policy supports rules.")
-    user, config = call.principal.user, call.context.config.quotas
+    user, config = call.principal.user, await call.context.limits_of(project)
     limits, own = await call.context.region.read(
-        lambda tx: (quotas.limits(tx, project, config), user_quotas.own_limits(tx, project, user))
+        lambda tx: (
+            quotas.limits(tx, project, config),
+            {} if isinstance(config, UnifiedLimits) else user_quotas.own_limits(tx, project, user),
+        )
     )
     group = ServerGroup(
         id=str(uuid.uuid4()),
@@ -69,7 +74,9 @@ async def create(call: Call[CreateServerGroupBody]) -> Response:
         max_per_host=None if most_per_host is None else int(most_per_host),
         created_at=now_us(call.context.clock),
     )
-    await writes.create(call.context.region, group, limits["server_groups"], own.get("server_groups"))
+    await writes.create(
+        call.context.region, group, count_limit(config, "server_groups", limits), own.get("server_groups")
+    )
     return Response(body={"server_group": _shown(group)})
 
 

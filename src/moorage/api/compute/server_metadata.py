@@ -12,6 +12,7 @@ from moorage.api.routes import Route
 from moorage.api.schema import Body, decode
 from moorage.api.timestamps import now_us
 from moorage.model.errors import Conflict, Invalid, NotFound
+from moorage.model.quota import CountLimit, count_limit
 from moorage.model.server import Server, TaskState, VmState
 from moorage.operations.records import servers as writes
 from moorage.store.region.quotas import both_limits
@@ -44,11 +45,11 @@ async def _changed(call: AnyCall, server: Server, changed: writes.Changed) -> Se
     return await writes.change(call.context.region, call.context.cells, server.id, changed, now, listener=listener)
 
 
-async def metadata_most(call: AnyCall, project: str) -> int:
-    """How many items of metadata a server of the project may have; -1 is any number."""
-    user, config = call.principal.user, call.context.config.quotas
+async def metadata_most(call: AnyCall, project: str) -> CountLimit:
+    """How many items of metadata a server of the project may have."""
+    user, config = call.principal.user, await call.context.limits_of(project)
     limits = await call.context.region.read(lambda tx: both_limits(tx, project, user, config))
-    return int(limits["metadata_items"])
+    return count_limit(config, "metadata_items", limits)
 
 
 def _must_be_writable(call: AnyCall, server: Server, word: str) -> None:

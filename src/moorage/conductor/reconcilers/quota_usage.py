@@ -15,6 +15,7 @@ from functools import partial
 
 import msgspec
 
+from moorage.conductor.class_usage import correct_classes, wrong_classes
 from moorage.model.errors import Unavailable
 from moorage.model.ids import CellId
 from moorage.model.quota import COUNTED
@@ -100,6 +101,7 @@ class QuotaUsage:
                 logger.warning("quota counters of project %s are %s, and its servers use %s", project, before, now)
                 mended.append(CorrectedUsage(project, before, now))
         mended += await self._users(region, hidden, missing)
+        mended += await self._classes(region, hidden, missing)
         if missing:
             logger.warning(
                 "the quota of projects %s is not counted: records of their servers are missing",
@@ -155,6 +157,19 @@ class QuotaUsage:
                     "quota counters of user %s in project %s are %s, and the usage is %s", user, project, before, now
                 )
                 mended.append(CorrectedUsage(project, before, now, user))
+        return mended
+
+    async def _classes(self, region: _Region, hidden: Collection[str], missing: set[str]) -> list[CorrectedUsage]:
+        """Correct the counters of classes of resources; projects with missing records are added to `missing`."""
+        mended: list[CorrectedUsage] = []
+        for project, before, now in await wrong_classes(self._context, region.doings, {*hidden, *missing}):
+            if await self._misses_records(project):
+                missing.add(project)
+            elif not self._mends:
+                mended.append(CorrectedUsage(project, dict(before), dict(now)))
+            elif await correct_classes(self._context, project, before, now, region.doings.get(project)):
+                logger.warning("counters of classes of project %s are %s, and the usage is %s", project, before, now)
+                mended.append(CorrectedUsage(project, dict(before), dict(now)))
         return mended
 
     async def _of_user(self, project: str, user: str) -> dict[str, int]:

@@ -15,11 +15,13 @@ from moorage.clients.http import Json
 from moorage.model.boot_request import BootRequest
 from moorage.model.errors import Forbidden, Invalid, OverQuota
 from moorage.model.flavor import Flavor
+from moorage.model.flavor_classes import charged_of
 from moorage.model.ids import HostId, ServerId
 from moorage.model.operation import Accepted
 from moorage.model.principal import Principal
-from moorage.model.quota import DEFAULT_LIMITS, Over, Shortfall
+from moorage.model.quota import Over, Shortfall
 from moorage.model.server import Server
+from moorage.model.unified_limits import UnifiedLimits
 from moorage.model.world import Group, GroupAsk, World
 from moorage.operations.accept import accepted, dispatch, newest_known, persist
 from moorage.operations.boot import boot_devices, boot_volumes
@@ -124,7 +126,7 @@ async def _refuse_so_many(
     """
     many = min(request.min_count, NUMBER_MAX)
     amounts = {"instances": many, "cores": many * flavor.vcpus, "ram": many * flavor.ram_mib}
-    defaults = {**DEFAULT_LIMITS, **(context.settings.quota or {})}
+    defaults = await context.limits_of(project)
 
     def work(tx: Tx) -> Shortfall | None:
         tx.refuse(quotas.reserve(tx, project, amounts, defaults, principal.user))
@@ -151,7 +153,8 @@ async def _accept(
     owner = await context.dispatcher.choose(saga.name)
     ours = sum(nic.ours for nic in boots[0].nics)
     most = len(boots) if ports_free is None or not ours else min(len(boots), ports_free // ours)
-    defaults = {**DEFAULT_LIMITS, **(context.settings.quota or {})}
+    defaults = await context.limits_of(project)
+    unified = defaults if isinstance(defaults, UnifiedLimits) else None
 
     def work(tx: Tx) -> list[tuple[Server, Accepted]] | Shortfall:
         count = most
@@ -179,7 +182,7 @@ async def _accept(
             members = quotas.both_limits(tx, project, principal.user, defaults)["server_group_members"]
             had = server_groups.join(tx, group.id, [server.id for server, _ in rows], members)
             if had is not None:
-                tx.refuse(Shortfall((Over("server_group_members", len(rows), had, members),)))
+                tx.refuse(Shortfall((Over("server_group_members", len(rows), had, members),), unified))
         if context.preview:
             tx.refuse(rows)
         region_servers.insert(tx, [server for server, _ in rows])
@@ -261,9 +264,7 @@ def _with_members(world: World, group: GroupAsk | None, hosts: Sequence[HostId])
 
 
 def _amounts(boots: Sequence[Boot]) -> dict[str, int]:
-    flavor = boots[0].server.flavor
-    count = len(boots)
-    return {"instances": count, "cores": count * flavor.vcpus, "ram": count * flavor.ram_mib}
+    return {name: len(boots) * amount for name, amount in charged_of(boots[0].server).items()}
 
 
 def _that_fit(short: Shortfall, boot: Boot) -> int:

@@ -14,6 +14,7 @@ import msgspec
 from moorage.bus.agent_calls import HostAddress
 from moorage.model.action import Action, ActionEvent
 from moorage.model.errors import HostFailed, Unavailable
+from moorage.model.flavor_classes import charged_of
 from moorage.model.ids import CellId
 from moorage.model.migration import MigrationStatus
 from moorage.model.server import ApiPowerState, Server, VmState
@@ -206,7 +207,7 @@ async def _give_back(run: DeleteRun, *, of_move: bool = False) -> None:
             debts.end_all_of(tx, server.id)
         if located.server is None or located.server.deleted or located.server.vm_state is VmState.SOFT_DELETED:
             return rows  # an earlier delete released its quota
-        quotas.release(tx, server.project, server.charged, server.user)
+        quotas.release(tx, server.project, charged_of(server), server.user)
         if located.cell is None:
             region_servers.write_order(tx, deleted(server, now_us()))
         return rows

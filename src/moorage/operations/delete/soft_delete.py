@@ -8,6 +8,7 @@ import msgspec
 
 from moorage.model.debt import DebtKind
 from moorage.model.errors import Conflict, NotFound, Unavailable
+from moorage.model.flavor_classes import charged_of
 from moorage.model.guest import PowerState as GuestState
 from moorage.model.ids import ConductorId, OperationId
 from moorage.model.operation import Accepted
@@ -15,6 +16,7 @@ from moorage.model.principal import Principal
 from moorage.model.quota import DEFAULT_LIMITS, Shortfall
 from moorage.model.server import ApiPowerState, Server, TaskState, VmState
 from moorage.model.task_context import global_request_id
+from moorage.model.unified_limits import UnifiedLimits
 from moorage.operations.accept import accepted, dispatch, persist
 from moorage.operations.context import SagaContext
 from moorage.operations.steps import server_action, server_lock
@@ -60,6 +62,8 @@ class Restore(msgspec.Struct, frozen=True):
     user: str = ""
     global_request_id: str = ""
     by_project: str = ""
+    unified: UnifiedLimits | None = None
+    """The limits of the identity service when the restore was accepted, if they hold."""
 
 
 SoftDeleteRun = Run[SoftDelete, SagaContext]
@@ -67,7 +71,7 @@ RestoreRun = Run[Restore, SagaContext]
 
 
 def weight_of(server: Server) -> dict[str, int]:
-    return server.charged
+    return charged_of(server)
 
 
 # -------------------------------------------------------------------------------------------------- soft delete
@@ -202,7 +206,7 @@ async def fail_restore(run: RestoreRun) -> None:
 async def charge_quota(run: RestoreRun) -> bool:
     """Charge its quota again. Raises OverQuota when other servers took the room since the restore was accepted."""
     server = run.input.server
-    limits = {**DEFAULT_LIMITS, **run.input.limits}
+    limits = run.input.unified or {**DEFAULT_LIMITS, **run.input.limits}
 
     def work(tx: Tx) -> bool | Shortfall:
         short = quotas.reserve(tx, server.project, weight_of(server), limits, server.user)
@@ -326,10 +330,9 @@ async def begin_restoring(
 ) -> None:
     """Accept a restore. Raises OverQuota; Conflict for a server whose host no longer has what a restore needs."""
     check(server)
-    limits = dict(context.settings.quota or {})
-    short = await context.region.read(
-        lambda tx: quotas.would_break(tx, server.project, weight_of(server), {**DEFAULT_LIMITS, **limits})
-    )
+    defaults = await context.limits_of(server.project)
+    unified = defaults if isinstance(defaults, UnifiedLimits) else None
+    short = await context.region.read(lambda tx: quotas.would_break(tx, server.project, weight_of(server), defaults))
     if short is not None:
         raise short.problem()
     owner = await context.dispatcher.choose(RESTORE.name)
@@ -338,7 +341,16 @@ async def begin_restoring(
         check(now)
         if not may_be_restored(now):
             raise Conflict(f"Instance {now.id} was shelved or moved when it was deleted, and cannot be restored.")
-        input = Restore(now, seq, limits, request_id, principal.user, global_request_id.get(), principal.project or "")
+        input = Restore(
+            server=now,
+            seq=seq,
+            limits=dict(context.settings.quota or {}),
+            request_id=request_id,
+            user=principal.user,
+            global_request_id=global_request_id.get(),
+            by_project=principal.project or "",
+            unified=unified,
+        )
         return accepted(
             RESTORE, operation, now, input, owner=owner, user=principal.user, seq=seq, request_id=request_id
         )

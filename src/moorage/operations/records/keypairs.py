@@ -14,33 +14,40 @@ from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID, ObjectIdentifier
 
 from moorage.model.errors import Invalid, NotFound, OverQuota
 from moorage.model.keypair import KeyPair
+from moorage.model.quota import CountLimit
 from moorage.sql import Database, Tx
 from moorage.store.region import keypairs
 
 BITS = 2048
 PUBLIC_KEY_MAX_CHARS = 65_535
 CERTIFICATE_DAYS = 3650
+TOO_MANY = "Quota exceeded, too many key pairs."
 PRINCIPAL_NAME = ObjectIdentifier("1.3.6.1.4.1.311.20.2.3")
 DER_UTF8_STRING = 0x0C
 
 
-async def add(region: Database, new: KeyPair, most: int) -> KeyPair:
+async def add(region: Database, new: KeyPair, most: CountLimit) -> KeyPair:
     """Store a key pair. Raises Conflict for a taken name, OverQuota when the user has `most` already."""
-    made = await region.write(lambda tx: keypairs.add(tx, new, most))
-    if made is None:
-        raise OverQuota("Quota exceeded, too many key pairs.")
+
+    def work(tx: Tx) -> KeyPair | int:
+        made = keypairs.add(tx, new, most.limit)
+        return keypairs.count(tx, new.user) if made is None else made
+
+    made = await region.write(work)
+    if isinstance(made, int):
+        raise most.excess(1, TOO_MANY, made) or OverQuota(TOO_MANY)
     return made
 
 
-async def refuse_early(region: Database, user: str, name: str, most: int) -> None:
+async def refuse_early(region: Database, user: str, name: str, most: CountLimit) -> None:
     """Refuse what `add` would refuse, before a key is generated. Raises Conflict and OverQuota."""
 
-    def has_no_room(tx: Tx) -> bool:
+    def over(tx: Tx) -> OverQuota | None:
         keypairs.refuse_taken(tx, user, name)
-        return most >= 0 and keypairs.count(tx, user) >= most
+        return most.excess(1, TOO_MANY, keypairs.count(tx, user)) if most.limit >= 0 else None
 
-    if await region.read(has_no_room):
-        raise OverQuota("Quota exceeded, too many key pairs.")
+    if (problem := await region.read(over)) is not None:
+        raise problem
 
 
 async def delete(region: Database, user: str, name: str) -> None:

@@ -13,8 +13,9 @@ from typing import Any
 import msgspec
 
 from moorage.model.action import Action
-from moorage.model.errors import Conflict, Invalid, NotFound, OverQuota
+from moorage.model.errors import Conflict, Invalid, NotFound
 from moorage.model.ids import ServerId
+from moorage.model.quota import CountLimit
 from moorage.model.server import Server, VmState
 from moorage.model.server_transitions import checked_change
 from moorage.sql import Database, Tx
@@ -28,7 +29,7 @@ from moorage.store.servers import replace_server
 
 TRIES = 20
 BUILT_SOON_S = 0.1
-METADATA_ITEMS_MAX = 128
+METADATA_ITEMS_MAX = CountLimit("metadata_items", 128)
 
 Changed = Callable[[Server], Server]
 ChangeListener = Callable[[Tx, OutboxTable, Server, Server], None]
@@ -103,7 +104,7 @@ def with_fields(**fields: Any) -> Changed:
     return lambda server: msgspec.structs.replace(server, **fields)
 
 
-def with_metadata(items: Mapping[str, str], *, whole: bool, most: int = METADATA_ITEMS_MAX) -> Changed:
+def with_metadata(items: Mapping[str, str], *, whole: bool, most: CountLimit = METADATA_ITEMS_MAX) -> Changed:
     """Add to the metadata, or replace all of it (`whole`). Raises OverQuota when there would be more than `most` items."""
 
     def changed(server: Server) -> Server:
@@ -114,10 +115,10 @@ def with_metadata(items: Mapping[str, str], *, whole: bool, most: int = METADATA
     return changed
 
 
-def check_count(metadata: Mapping[str, str], most: int) -> None:
+def check_count(metadata: Mapping[str, str], most: CountLimit) -> None:
     """Raises OverQuota when there are more items than a server may have."""
-    if 0 <= most < len(metadata):
-        raise OverQuota(f"Maximum number of metadata items exceeds {most}")
+    if over := most.excess(len(metadata), f"Maximum number of metadata items exceeds {most.limit}"):
+        raise over
 
 
 def without_metadata(key: str) -> Changed:

@@ -5,11 +5,11 @@ import msgspec
 from moorage.model import guest_hardware
 from moorage.model.errors import Conflict, Invalid, Problem
 from moorage.model.flavor import Flavor
+from moorage.model.flavor_classes import classes_of
 from moorage.model.ids import ImageId, OperationId, new_uuid
 from moorage.model.migration import MigrationType
 from moorage.model.operation import Accepted
 from moorage.model.principal import Principal
-from moorage.model.quota import DEFAULT_LIMITS
 from moorage.model.server import FlavorCopy, Server, TaskState
 from moorage.model.task_context import global_request_id
 from moorage.operations import flavor_cache
@@ -65,7 +65,7 @@ async def begin(
     saga, owner = await newest_known(context, *((RESIZE_ACROSS_CELLS, RESIZE) if leaves else (RESIZE,)))
     crosses = saga is RESIZE_ACROSS_CELLS
     other_cells.refuse_unless_crossing(context, server, wish.host, crosses=crosses)
-    defaults = {**DEFAULT_LIMITS, **(context.settings.quota or {})}
+    defaults = await context.limits_of(server.project)
 
     def make(now: Server, operation: OperationId, seq: int) -> Accepted:
         check(now)
@@ -112,6 +112,9 @@ async def begin(
 def more(server: Server, flavor: FlavorCopy) -> dict[str, int]:
     """The additional quota; as in Nova, only that is checked."""
     wants = {"cores": flavor.vcpus - server.flavor.vcpus, "ram": flavor.ram_mib - server.flavor.ram_mib}
+    had = classes_of(server.flavor, local_root=not server.volume_backed)
+    for name, amount in classes_of(flavor, local_root=not server.volume_backed).items():
+        wants[name] = amount - had.get(name, 0)
     return {name: amount for name, amount in wants.items() if amount > 0}
 
 

@@ -14,6 +14,7 @@ from moorage.bus.move_payloads import OfMove
 from moorage.bus.verbs import Verb
 from moorage.clients.network.bindings import BINDING_IS_ACTIVE
 from moorage.model.errors import BusOut, Conflict, HostFailed, Unavailable
+from moorage.model.flavor_classes import charged_of
 from moorage.model.ids import OperationId
 from moorage.model.migration import MigrationStatus
 from moorage.model.operation import Accepted
@@ -167,7 +168,8 @@ async def release_source(run: ConfirmRun) -> None:
 
 def difference(before: Server, after: Server) -> dict[str, int]:
     """What a server uses less than before."""
-    return {name: amount - after.charged[name] for name, amount in before.charged.items()}
+    now = charged_of(after)
+    return {name: amount - now.get(name, 0) for name, amount in charged_of(before).items()}
 
 
 @step(needs=(begin_confirm, release_source), no_undo=FORWARD_ONLY, patience_s=PATIENCE_S)

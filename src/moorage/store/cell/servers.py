@@ -27,6 +27,7 @@ from moorage.store.doubts import EPOCHS_PER_OPERATION as EPOCHS_PER_OPERATION
 from moorage.store.servers import (
     charged_to_projects,
     charged_to_user,
+    classes_charged,
     record_columns,
     server_columns,
     server_indexes,
@@ -317,6 +318,16 @@ def charged(tx: Tx, *, without: Collection[str]) -> dict[str, dict[str, int]]:
 def charged_by(tx: Tx, project: str, user: str, *, without: Collection[str]) -> dict[str, int]:
     """The quota that one user's servers of this cell use in one project."""
     return charged_to_user(tx, servers, project, user, *_but(without))
+
+
+def classes_used(tx: Tx, project: str | None) -> set[str]:
+    """The classes of resources that servers of this cell use; None: those of all projects."""
+    return set(classes_charged(tx, servers, *(() if project is None else (servers.c.project == project,))))
+
+
+def classes_of_project(tx: Tx, project: str, *, without: Collection[str]) -> dict[str, int]:
+    """What the project's servers of this cell use of each class of resources."""
+    return classes_charged(tx, servers, servers.c.project == project, *_but(without))
 
 
 def _but(without: Collection[str]) -> Sequence[sa.ColumnElement[bool]]:

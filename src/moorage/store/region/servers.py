@@ -21,6 +21,7 @@ from moorage.store.region.tables import region_metadata
 from moorage.store.servers import (
     charged_to_projects,
     charged_to_user,
+    classes_charged,
     record_columns,
     server_columns,
     server_indexes,
@@ -350,6 +351,11 @@ def charged(tx: Tx) -> dict[str, dict[str, int]]:
 def charged_by(tx: Tx, project: str, user: str) -> dict[str, int]:
     """The quota that one user's servers without a cell use in one project."""
     return charged_to_user(tx, servers, project, user, servers.c.cell.is_(None))
+
+
+def classes_of_orders(tx: Tx, project: str) -> dict[str, int]:
+    """What the project's servers without a cell use of each class of resources."""
+    return classes_charged(tx, servers, servers.c.project == project, servers.c.cell.is_(None))
 
 
 class BusyTask(NamedTuple):
