@@ -68,7 +68,7 @@ def test_files_that_a_page_names_exist(page: Path) -> None:
 def test_the_walk_names_every_step_of_a_boot() -> None:
     text = (ROOT / "docs/walk.md").read_text()
     for step in SAGAS["boot/1"].steps:
-        assert f"`{step.name}`" in text
+        assert f"`{step.name}`" in text, f"name the step `{step.name}` in docs/walk.md, where a boot takes it"
 
 
 def test_rules_that_the_source_speaks_of_are_there() -> None:
@@ -111,7 +111,9 @@ def test_every_table_has_its_bound_in_the_reference() -> None:
     text = (ROOT / "docs/operating/limits.md").read_text()
     tables = {table for tree in (REGION, PLACEMENT, CELL) for table in tree.metadata.tables}
     absent = sorted(each for each in tables if f"`{each}`" not in text)
-    assert len(tables) > 30
+    assert len(tables) > 30, (
+        "fewer tables than there are: name in this test the schemas (`main/schemas.py`) that hold them"
+    )
     assert not absent, "a table of the region or of a cell belongs into docs/operating/limits.md, with what bounds it"
 
 
@@ -121,7 +123,8 @@ def test_every_table_has_its_bound_in_the_reference() -> None:
 def test_make_help_names_targets_that_are_there() -> None:
     text = (ROOT / "Makefile").read_text()
     helped = set(re.findall(r"^([a-z-]+):.*?## ", text, re.MULTILINE))
-    assert {"up", "demo", "test", "check", "prove", "bless", "why", "bench"} <= helped
+    wanted = {"up", "demo", "test", "check", "prove", "bless", "why", "bench"}
+    assert wanted <= helped, f"give these targets of the Makefile a `## ` line: {sorted(wanted - helped)}"
     for page in pages():
         for target in re.findall(r"`make ([a-z-]+)", page.read_text()):
             assert re.search(rf"^{target}:", text, re.MULTILINE), f"{page.name} speaks of make {target}"
@@ -144,4 +147,4 @@ def test_nothing_is_left_for_later_and_no_machine_is_named() -> None:
             continue
         if FORBIDDEN[0] in text or pattern.search(text):
             found.append(str(path.relative_to(ROOT)))
-    assert not found
+    assert not found, f"remove {FORBIDDEN} from these files: do it now, or say what is not built: {found}"
