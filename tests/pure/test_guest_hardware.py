@@ -36,7 +36,8 @@ def test_what_nova_refuses_at_its_api_is_refused(specs: Named, properties: Named
 
 
 def test_what_is_allowed_passes() -> None:
-    properties = {name: choices[-1] for name, choices in guest_hardware.CHOICES.items()} | {"hw_vif_model": "VirtIO"}
+    properties = {name: choices[-1] for name, choices in guest_hardware.CHOICES.items()}
+    properties |= {"hw_vif_model": "VirtIO", "hw_maxphysaddr_bits": "42"}
     guest_hardware.check(4, 512, {}, properties)
     guest_hardware.check(1, 512, {"hw:vif_multiqueue_enabled": "no"}, {"hw_vif_multiqueue_enabled": "yes"})
     guest_hardware.check(1, 512, {"hw:cpu_sockets": "2"}, {"unknown": "x"})

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from moorage.model.unified_limits import UnifiedLimits
 from moorage.operations.shown_records import Hidden, unmoved
 from moorage.sql import Database, Tx
-from moorage.store.cell import servers as cell_servers
+from moorage.store.cell import quota_usage
 from moorage.store.region import class_usage, quotas
 from moorage.store.region import servers as region_servers
 
@@ -49,5 +49,5 @@ async def classes_in_cells(cells: Mapping[str, Database], hidden: Hidden, projec
     total: Counter[str] = Counter()
     for name, cell in cells.items():
         without = hidden.of_cell(name)
-        total.update(await cell.read(lambda tx, of=without: cell_servers.classes_of_project(tx, project, without=of)))  # type: ignore[misc]
+        total.update(await cell.read(lambda tx, of=without: quota_usage.classes_of_project(tx, project, without=of)))  # type: ignore[misc]
     return dict(total)

@@ -12,7 +12,7 @@ from moorage.model.errors import Problem, Unavailable
 from moorage.model.flavor_classes import classes_of
 from moorage.model.unified_limits import CLASS, COUNTED_CLASSES, UNIFIED_NAMES
 from moorage.sql import Database, Tx
-from moorage.store.cell import servers as cell_servers
+from moorage.store.cell import quota_usage
 from moorage.store.region import flavors, quotas
 
 PCPU = "class:PCPU"
@@ -103,7 +103,7 @@ async def wanted_classes(
     found, silent = {DISK, *COUNTED_CLASSES, *await region.read(of_flavors)}, list[str]()
     for cell, database in cells.items() if servers else ():
         try:
-            found |= await database.read(lambda tx: cell_servers.classes_used(tx, project))
+            found |= await database.read(lambda tx: quota_usage.classes_used(tx, project))
         except Unavailable:
             silent.append(cell)
     return {each for each in found if each.startswith(CLASS)}, tuple(silent)

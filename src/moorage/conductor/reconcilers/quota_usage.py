@@ -24,7 +24,7 @@ from moorage.operations.doubtful_servers import doubtful_in
 from moorage.operations.missing_servers import missing_in
 from moorage.operations.shown_records import Hidden, hidden_now
 from moorage.sql import Tx
-from moorage.store.cell import servers as cell_servers
+from moorage.store.cell import quota_usage
 from moorage.store.region import counts, quotas, user_quotas
 from moorage.store.region import servers as region_servers
 from moorage.store.region.counts import Doings
@@ -75,7 +75,7 @@ class QuotaUsage:
         for cell in self._context.cells.ids:
             try:
                 charged = await self._context.cells[cell].read(
-                    partial(cell_servers.charged, without=region.hidden.of_cell(cell))
+                    partial(quota_usage.charged, without=region.hidden.of_cell(cell))
                 )
             except Unavailable as problem:
                 logger.info("the servers of cell %s are not counted: %s", cell, problem)
@@ -178,7 +178,7 @@ class QuotaUsage:
         )
         total = Counter(orders)
         for cell in self._context.cells.ids:
-            of_user = partial(cell_servers.charged_by, project=project, user=user, without=hidden.of_cell(cell))
+            of_user = partial(quota_usage.charged_by, project=project, user=user, without=hidden.of_cell(cell))
             total.update(await self._context.cells[cell].read(of_user))
         return {each: total[each] for each in COUNTED}
 

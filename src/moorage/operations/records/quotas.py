@@ -6,7 +6,7 @@ from moorage.model.errors import Invalid
 from moorage.model.quota import COUNTED, DEFAULT_LIMITS, OF_PROJECTS_ONLY
 from moorage.operations.shown_records import Hidden, unmoved
 from moorage.sql import Database, Tx
-from moorage.store.cell import servers as cell_servers
+from moorage.store.cell import quota_usage
 from moorage.store.region import quotas, server_groups, user_quotas
 from moorage.store.region import servers as region_servers
 
@@ -38,7 +38,7 @@ async def _counted(cells: Cells, hidden: Hidden, orders: Mapping[str, int], proj
     total = {each: orders.get(each, 0) for each in COUNTED}
     for name, cell in cells.items():
         without = hidden.of_cell(name)
-        usage = await cell.read(lambda tx, of=without: cell_servers.charged_by(tx, project, user, without=of))  # type: ignore[misc]
+        usage = await cell.read(lambda tx, of=without: quota_usage.charged_by(tx, project, user, without=of))  # type: ignore[misc]
         total = {each: total[each] + usage.get(each, 0) for each in COUNTED}
     return total
 

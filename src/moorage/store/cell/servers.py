@@ -6,7 +6,7 @@ count up, and executors of an operation count up within it; so it never needs a 
 observed columns, with `observe`, and changes neither the fence nor the generation.
 """
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from functools import cache
 from typing import Any
 
@@ -25,9 +25,6 @@ from moorage.store.cell.migrations import put as put_migration
 from moorage.store.cell.tables import cell_metadata
 from moorage.store.doubts import EPOCHS_PER_OPERATION as EPOCHS_PER_OPERATION
 from moorage.store.servers import (
-    charged_to_projects,
-    charged_to_user,
-    classes_charged,
     record_columns,
     server_columns,
     server_indexes,
@@ -306,32 +303,6 @@ def placed(tx: Tx, ids: Sequence[ServerId]) -> frozenset[ServerId]:
     somewhere = servers.c.host.is_not(None) | (servers.c.vm_state == VmState.SHELVED_OFFLOADED.value)
     query = sa.select(servers.c.id).where(servers.c.id.in_(ids), servers.c.deleted_at.is_(None), somewhere)
     return frozenset(ServerId(row[0]) for row in tx.rows(query))
-
-
-def charged(tx: Tx, *, without: Collection[str]) -> dict[str, dict[str, int]]:
-    """The quota that the servers of this cell use in each project; without the servers in `without`, whose record here
-    is hidden.
-    """
-    return charged_to_projects(tx, servers, *_but(without))
-
-
-def charged_by(tx: Tx, project: str, user: str, *, without: Collection[str]) -> dict[str, int]:
-    """The quota that one user's servers of this cell use in one project."""
-    return charged_to_user(tx, servers, project, user, *_but(without))
-
-
-def classes_used(tx: Tx, project: str | None) -> set[str]:
-    """The classes of resources that servers of this cell use; None: those of all projects."""
-    return set(classes_charged(tx, servers, *(() if project is None else (servers.c.project == project,))))
-
-
-def classes_of_project(tx: Tx, project: str, *, without: Collection[str]) -> dict[str, int]:
-    """What the project's servers of this cell use of each class of resources."""
-    return classes_charged(tx, servers, servers.c.project == project, *_but(without))
-
-
-def _but(without: Collection[str]) -> Sequence[sa.ColumnElement[bool]]:
-    return (servers.c.id.not_in(without),) if without else ()
 
 
 _OBSERVE = (
