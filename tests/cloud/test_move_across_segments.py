@@ -3,7 +3,6 @@
 Each of its moves in turn, for they are the ways back and forth between the same two segments.
 """
 
-import asyncio
 from typing import Any
 
 import pytest
@@ -18,6 +17,7 @@ from tests.helpers.explained_claims import explained
 from tests.helpers.guaranteed_ports import placement
 from tests.helpers.resized_cloud import asked, assert_nothing_to_repair, host_of, migrations
 
+from moorage.conductor.reconcilers import segments
 from moorage.main import reconcilers
 from moorage.main.config import Cell, Compute, Hosts
 from moorage.model.ids import NetworkId
@@ -180,6 +180,7 @@ async def addresses_held(running: Running, consumer: str, *segments: str) -> lis
 async def test_an_address_that_was_freed_a_moment_ago_is_found(start: Start, monkeypatch: pytest.MonkeyPatch) -> None:
     """Its own segment has free addresses and no host any more, and the other one was full: a move and an unshelve look again."""
     monkeypatch.setattr(reconcilers, "SEGMENTS_EVERY_S", 3600.0)
+    monkeypatch.setattr(segments, "ASKED_EVERY_S", 0.0)
     compute = Compute(allow_move_across_segments=True)
     hosts = Hosts(count=2, physical_networks=(("physnet1",), ("physnet2",)))
     async with start(hosts=hosts, compute=compute, cells=(Cell("cell1"),)) as running:
@@ -191,7 +192,6 @@ async def test_an_address_that_was_freed_a_moment_ago_is_found(start: Start, mon
         await asked(running, id, {"migrate": None}, "ACTIVE")
         assert (await migrations(running, id))[0]["status"] == "error", "there was no address yet"
         await freed(running, network)
-        await asyncio.sleep(1.1)  # the network service is read once a second at most
         there = await asked(running, id, {"migrate": None}, "VERIFY_RESIZE")
         assert host_of(there) == "host2"
         await asked(running, id, {"revertResize": None}, "ACTIVE")
@@ -200,10 +200,8 @@ async def test_an_address_that_was_freed_a_moment_ago_is_found(start: Start, mon
         await retire(admin, "host1")
         context = running.cloud.region.context
         assert context.redraw_segments is not None
-        await asyncio.sleep(1.1)
         await context.redraw_segments(NetworkId(network))
         await freed(running, network)
-        await asyncio.sleep(1.1)
         there = await done(running, id, {"unshelve": None}, "ACTIVE")
         assert host_of(there) == "host2"
         await admin.gone(id)

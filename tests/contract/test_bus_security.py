@@ -328,6 +328,14 @@ async def test_a_refused_subscription_is_known_and_tried_again(broker: Broker, m
     """An agent whose broker has an earlier release's configuration is asked where orders go, until that is made anew."""
     monkeypatch.setattr(nats, "REFUSED_AGAIN_S", 0.2)
     monkeypatch.setattr(nats, "PROBE_EVERY_S", 0.1)
+    opened: list[str] = []
+    really = nats._NatsSubscription.open
+
+    async def opening(listener: nats._NatsSubscription, client: Any) -> None:
+        opened.append(listener.pattern)
+        await really(listener, client)
+
+    monkeypatch.setattr(nats._NatsSubscription, "open", opening)
     today = broker.with_everything(configuration(broker.keys))
     pattern = subjects.questions_to(C1, THIEF)
     earlier = today.replace(f', "{pattern}"', "")
@@ -341,7 +349,8 @@ async def test_a_refused_subscription_is_known_and_tried_again(broker: Broker, m
             await until(lambda: questions.refused)
             assert not orders.refused
             tasks = len(asyncio.all_tasks())
-            await asyncio.sleep(2.0)
+            again = opened.count(pattern) + 8
+            await until(lambda: opened.count(pattern) >= again)
             assert len(asyncio.all_tasks()) <= tasks + 2, "what was refused before is ended when it is tried again"
             broker.server.reload(today)
             await until(lambda: not questions.refused)
