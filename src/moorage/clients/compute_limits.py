@@ -10,7 +10,8 @@ from typing import Any
 import msgspec
 
 from moorage.clients.http import ServiceClient
-from moorage.model.errors import Invalid, Unavailable
+from moorage.clients.replies import CREDENTIALS
+from moorage.model.errors import Forbidden, Invalid, Unavailable
 from moorage.model.unified_limits import COMPUTE
 
 FLAT = "flat"
@@ -95,7 +96,16 @@ class ComputeLimitsClient:
 
     async def _create(self, kind: str, place: LimitsPlace, limit: Mapping[str, Any]) -> None:
         where = {"service_id": place.service} | ({} if place.region is None else {"region_id": place.region})
-        await self._identity.call("POST", f"/{kind}", body={kind: [{**where, **limit}]})
+        try:
+            await self._identity.call("POST", f"/{kind}", body={kind: [{**where, **limit}]})
+        except Unavailable as refused:
+            if refused.code != CREDENTIALS:
+                raise
+            raise Forbidden(
+                "the identity service refuses it: there is no registered limit of this name and region, or [service_user] "
+                "may not create limits",
+                private=refused.private,
+            ) from refused
 
     async def _rows(self, kind: str, place: LimitsPlace, **more: str) -> Sequence[Mapping[str, Any]]:
         where = {"service_id": place.service} | ({} if place.region is None else {"region_id": place.region})
