@@ -113,7 +113,9 @@ def reserve(
         short = shortfall(counts, usage(tx, project), limits(tx, project, defaults))
         return Shortfall(short.over, unified)
     if taken.counted:
-        most = dict.fromkeys(COUNTED, -1) if unified is not None else user_limits(tx, project, user, defaults)
+        most: Mapping[str, int] = user_limits(tx, project, user, defaults)
+        if unified is not None:  # which knows no limits of users
+            most = dict[str, int].fromkeys(COUNTED, -1)
         if (short_of_user := user_quotas.take(tx, project, user, counts, most)) is not None:
             release(tx, project, counts)
             return short_of_user
