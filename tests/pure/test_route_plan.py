@@ -64,12 +64,14 @@ CHAINS = """\
   chain ways {
     type filter hook prerouting priority -110; policy accept;
     ct state new iifname vmap { "mrga" : jump from_1, "mrgb" : jump from_1 }
+    meta nfproto ipv4 iifname vmap { "mrga" : jump to_1, "mrgb" : jump to_1 }
     ct direction reply ct mark and 0x0ff80000 vmap { 0x00080000 : goto to_1 }
     ip daddr vmap { 203.0.113.50 : goto to_1 }
   }
   chain answers {
     type route hook output priority -150; policy accept;
     ct direction reply ct mark and 0x0ff80000 vmap { 0x00080000 : goto to_1 }
+    ct state related ct direction original ct original ip daddr vmap { 203.0.113.50 : goto to_1 }
     ip daddr vmap { 203.0.113.50 : goto to_1 }
   }
   chain prerouting {
@@ -83,7 +85,8 @@ CHAINS = """\
   }
   chain found {
     type filter hook postrouting priority 90; policy accept;
-    oifname @bridges meta mark set meta mark and 0xf007ffff
+    oifname { "eth1" } iifname @bridges meta mark set meta mark and 0xf007ffff
+    oifname { "eth1" } ct state related meta mark set meta mark and 0xf007ffff
   }
   chain postrouting {
     type nat hook postrouting priority 100; policy accept;
@@ -97,13 +100,13 @@ def test_a_router_with_an_outside() -> None:
     plan = planned(PORTS, DOOR)
     assert plan.four.tables == {
         "router": [
-            ("10.0.1.0/24", "dev", "mrga"),
-            ("10.0.2.0/24", "dev", "mrgb"),
             ("local", "10.0.1.1", "dev", "mrga"),
             ("local", "10.0.2.1", "dev", "mrgb"),
+            ("10.0.1.0/24", "dev", "mrga", "src", "10.0.1.1"),
+            ("10.0.2.0/24", "dev", "mrgb", "src", "10.0.2.1"),
             ("203.0.113.0/24", "dev", "eth1"),
             ("default", "via", "203.0.113.1", "dev", "eth1", "onlink"),
-            ("10.9.0.0/16", "via", "10.0.2.9", "dev", "mrgb"),
+            ("10.9.0.0/16", "via", "10.0.2.9", "dev", "mrgb", "src", "10.0.2.1"),
             ("unreachable", "default", "metric", "4278198272"),
         ]
     }
@@ -171,8 +174,12 @@ def test_networks_with_the_same_addresses() -> None:
 def test_a_network_without_a_router_is_a_vrf_for_itself() -> None:
     plan = planned([ALONE, RoutedPort("mrgz", ("10.0.0.0/16", "fd00::/64"), gateways=("fd00::1",))], DOOR)
     assert plan.vrfs == {"mrgc": "mrgc", "mrgz": "mrgz"}
-    assert plan.four.tables["mrgc"] == [("10.0.3.0/24", "dev", "mrgc"), ("local", "10.0.3.1", "dev", "mrgc"), NOWHERE]
-    assert plan.six.tables["mrgz"] == [("fd00::/64", "dev", "mrgz"), ("local", "fd00::1", "dev", "mrgz"), NOWHERE]
+    assert plan.four.tables["mrgc"] == [
+        ("local", "10.0.3.1", "dev", "mrgc"),
+        ("10.0.3.0/24", "dev", "mrgc", "src", "10.0.3.1"),
+        NOWHERE,
+    ]
+    assert plan.six.tables["mrgz"] == [("local", "fd00::1", "dev", "mrgz"), ("fd00::/64", "dev", "mrgz"), NOWHERE]
     assert (plan.four.rules, plan.six.rules) == ({"mrgc": "mrgc", "mrgz": "mrgz"}, {"mrgz": "mrgz"})
     forward = chains_of(plan, NUMBERS).partition("chain forward")[2]
     assert '"mrgc"' not in forward.replace('iifname "mrgc" oifname "mrgc" accept', "")
@@ -204,9 +211,9 @@ def test_a_network_of_the_router_that_is_elsewhere() -> None:
     )
     plan = planned([PORTS[0]], {}, far=far)
     assert plan.four.tables["router"] == [
-        ("10.0.1.0/24", "dev", "mrga"),
-        ("10.0.2.0/24", "dev", "mrgb"),
         ("local", "10.0.1.1", "dev", "mrga"),
+        ("10.0.1.0/24", "dev", "mrga", "src", "10.0.1.1"),
+        ("10.0.2.0/24", "dev", "mrgb"),
         ("10.9.0.0/16", "via", "10.0.2.9", "dev", "mrgb"),
         ("unreachable", "default", "metric", "4278198272"),
     ]

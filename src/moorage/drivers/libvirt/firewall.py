@@ -9,6 +9,7 @@ import logging
 from collections.abc import Sequence
 
 from moorage.drivers.libvirt.commands import run
+from moorage.drivers.libvirt.route_chains import OTHERS
 from moorage.drivers.libvirt.tunnels import ROUTED, ROUTED_MACS, TUNNEL_PREFIX, gateway_mac, routed_mac, tunnel_of
 from moorage.model.guest import VifData
 
@@ -77,8 +78,9 @@ def _rules(tunnelled: Sequence[VifData], own_mac: str) -> str:
         for network in sorted({vif.network for vif in tunnelled})
     ]
     routed = f'oifname "{TUNNEL_PREFIX}*" meta mark & {ROUTED:#010x} != 0'
-    own = [f"{routed} ether saddr set {own_mac} accept", f'oifname "{TUNNEL_PREFIX}*" drop']
-    return _chain("output", own) + _chain("forward", forward)
+    unmarked = f'oifname "{TUNNEL_PREFIX}*" meta mark set meta mark and {OTHERS:#010x}'
+    own = [unmarked, f"{routed} ether saddr set {own_mac} accept", f'oifname "{TUNNEL_PREFIX}*" drop']
+    return _chain("output", own) + _chain("forward", [unmarked, *forward])
 
 
 def _chain(hook: str, rules: Sequence[str]) -> str:

@@ -3,8 +3,12 @@
 Each VRF has a number, from 1.  What comes from its bridges begins connections in a zone of conntrack of the VRF's own, so that two guests with
 one address may speak to one server from one port; answers are in zone 0, where translation keeps them apart.  The connection keeps the number
 in its mark.  Whatever answers it, and whatever is for a floating address, has the number in the packet's mark, by which a rule finds the VRF's
-table of routes: `iif` alone does not tell whom a packet from outside is for.  It is gone when the way is found, for a tunnel would look its
-own way up by it.
+table of routes: `iif` alone does not tell whom a packet from outside is for.  It is gone before the packet leaves the host, for a tunnel would
+look its own way up by it.
+
+So has whatever comes from a bridge, though `iif` would do for it.  ICMP errors (too big, time exceeded, unreachable) are looked up with the
+mark of the packet that they are about (`fwmark_reflect`, routing.py), and with no device: of IPv4 not even their source is known then.  From
+one router's guest to another one's, by a floating address, a packet has not its sender's mark; errors about it find the sender by the connection.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -44,15 +48,25 @@ def chains_of(plan: RoutePlan, numbers: Mapping[str, int]) -> str:
     for vrf, rules in sorted(plan.source.items(), key=lambda each: numbers[each[0]]):
         made += _chain(f"source_{numbers[vrf]}", *dict.fromkeys(rules))
     answers, floating = _answers(used), _floating(plan, numbers)
-    arriving = [*_begun(plan, numbers), *answers, *floating, *_from_outside(plan, numbers)]
+    arriving = [
+        *_begun(plan, numbers),
+        *_from_bridges(plan, numbers),
+        *answers,
+        *floating,
+        *_from_outside(plan, numbers),
+    ]
     return made + "".join(
         (
             _hook("zones", f"filter hook prerouting priority {ZONES}", _zones(plan, numbers)),
             _hook("ways", f"filter hook prerouting priority {WAYS}", arriving),
-            _hook("answers", f"route hook output priority {ANSWERS}", [*answers, *floating]),
+            _hook(
+                "answers",
+                f"route hook output priority {ANSWERS}",
+                [*answers, *_errors_about_answers(plan, numbers), *floating],
+            ),
             _hook("prerouting", "nat hook prerouting priority -100", [*_gateways(plan), *dnat]),
             _hook("output", "nat hook output priority -100", dnat),
-            _hook("found", f"filter hook postrouting priority {FOUND}", _found(used)),
+            _hook("found", f"filter hook postrouting priority {FOUND}", _found(plan)),
             _hook("postrouting", "nat hook postrouting priority 100", _source(plan, numbers)),
             _hook("forward", "filter hook forward priority 0", _forward(plan)),
         )
@@ -77,6 +91,21 @@ def _begun(plan: RoutePlan, numbers: Mapping[str, int]) -> list[str]:
     return [f"ct state new iifname vmap {whose}"] if plan.vrfs else []
 
 
+def _from_bridges(plan: RoutePlan, numbers: Mapping[str, int]) -> list[str]:
+    """The mark leads where the rule for the bridge leads; without one there is none."""
+    rules = []
+    for family, of_family in (("ipv4", plan.four), ("ipv6", plan.six)):
+        whose = _map(f'"{bridge}" : jump to_{numbers[vrf]}' for bridge, vrf in sorted(of_family.rules.items()))
+        rules += [f"meta nfproto {family} iifname vmap {whose}"] if of_family.rules else []
+    return rules
+
+
+def _errors_about_answers(plan: RoutePlan, numbers: Mapping[str, int]) -> list[str]:
+    """They are for the guest behind the floating address; its answer has the mark of the router's guest that asked."""
+    whose = _map(f"{address} : goto to_{numbers[vrf]}" for address, (vrf, _) in sorted(plan.floating.items()))
+    return [f"ct state related ct direction original ct original ip daddr vmap {whose}"] if plan.floating else []
+
+
 def _answers(numbers: Sequence[int]) -> list[str]:
     whose = _map(f"{mark_of(each):#010x} : goto to_{each}" for each in numbers)
     return [f"ct direction reply ct mark and {MASK:#010x} vmap {whose}"] if numbers else []
@@ -97,8 +126,11 @@ def _from_outside(plan: RoutePlan, numbers: Mapping[str, int]) -> list[str]:
     return rules
 
 
-def _found(numbers: Sequence[int]) -> list[str]:
-    return [f"oifname @bridges meta mark set meta mark and {OTHERS:#010x}"] if numbers else []
+def _found(plan: RoutePlan) -> list[str]:
+    """What goes to guests keeps its mark, for the error that nobody has the address comes later; firewall.py takes it away before a tunnel."""
+    outside = ", ".join(f'"{each}"' for each in sorted((plan.four.forwarding | plan.six.forwarding) - {*plan.bridges}))
+    ours = ("iifname @bridges", "ct state related") if outside and plan.vrfs else ()
+    return [f"oifname {{ {outside} }} {each} meta mark set meta mark and {OTHERS:#010x}" for each in ours]
 
 
 def _source(plan: RoutePlan, numbers: Mapping[str, int]) -> list[str]:

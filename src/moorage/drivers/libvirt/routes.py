@@ -279,10 +279,11 @@ def _static(
     """The router's own routes, of this family."""
     routes: list[tuple[str, ...]] = []
     for each in router.routes:
-        by = next((device for cidr, device in every.items() if _inside(each.hop, cidr)), "")
+        cidr, by = next((one for one in every.items() if _inside(each.hop, one[0])), ("", ""))
         if not by or (":" in each.destination) is not (family == "ip6"):
             continue
-        routes.append((each.destination, "via", each.hop, "dev", by))
+        source = _preferred_source(cidr, plan.gateways.get(by, ()))
+        routes.append((each.destination, "via", each.hop, "dev", by, *source))
         inner = sorted({*connected.values()})
         plan.accept += [f'iifname "{one}" oifname "{by}" {family} daddr {each.destination} accept' for one in inner]
         back = sorted({*every.values()}) if by in inner else []
@@ -343,10 +344,20 @@ def _separate_bridges(plan: RoutePlan, ranges: Mapping[str, set[str]]) -> None:
 
 def _connected(every: Mapping[str, str], gateways: Mapping[str, Iterable[str]], *, six: bool) -> list[tuple[str, ...]]:
     """Range → bridge. The host is the gateway of its own guests' bridges: local in this table, and in none that it uses itself."""
-    found: list[tuple[str, ...]] = [(cidr, "dev", bridge) for cidr, bridge in sorted(every.items())]
+    found: list[tuple[str, ...]] = []
     for bridge in sorted({*every.values()}):
         found += [("local", each, "dev", bridge) for each in gateways.get(bridge, ()) if (":" in each) is six]
-    return found
+    return found + [
+        (cidr, "dev", bridge, *_preferred_source(cidr, gateways.get(bridge, ())))
+        for cidr, bridge in sorted(every.items())
+    ]
+
+
+def _preferred_source(cidr: str, gateways: Iterable[str]) -> tuple[str, ...]:
+    """Of ICMP errors there: the gateway's address, not the bridge's own, whose rule (bridge_tables.py) comes before the mark's. For IPv6 the
+    kernel takes an address of the device that the packet came by."""
+    own = next((each for each in gateways if ":" not in each and _inside(each, cidr)), "")
+    return ("src", own) if own else ()
 
 
 def overlapping(ranges: Mapping[str, Iterable[str]]) -> set[str]:

@@ -37,10 +37,13 @@ from moorage.model.ids import PortId
 from moorage.model.port_description import PortDescription
 
 FILE = "routing.json"
+TABLE_PREFIX = "moorage_route_"
 SYSTEM_CONTROL = Path("/proc/sys/net")
 FOUR, SIX = "ipv4", "ipv6"
 FORCE_FORWARDING = "force_forwarding"
 """Linux 6.17 has it: what comes from this device is forwarded, whatever the machine does with others."""
+REFLECT = "fwmark_reflect"
+"""ICMP errors have the mark of the packet that they are about (route_chains.py)."""
 NOT_FORWARDED = "IPv6 is not routed: this kernel needs net.ipv6.conf.all.forwarding = 1 for it"
 
 _log = logging.getLogger(__name__)
@@ -86,7 +89,7 @@ class Routing:
     """Of one host. `external`: physical network, or id of an external network → device of this machine. `troubles`: what is not in effect."""
 
     def __init__(self, owner: str, room: Path, external: Mapping[str, str]) -> None:
-        self.table = f"moorage_route_{owner[:8]}"
+        self.table = f"{TABLE_PREFIX}{owner[:8]}"
         self._file, self._external = room / FILE, external
         self._written: str | None = None
         self.troubles: tuple[str, ...] = ()
@@ -127,7 +130,7 @@ class Routing:
         await keep_tables("-6", plan.six, left.tables, MadeRules(made.rules_v6, made_v6))
         await keep_arp_entries(plan.arp_entries, {*made.arp_entries} & devices.keys())
         await keep_addresses(plan.addresses, made.addresses, devices)
-        self._reset(plan, left, devices)
+        await self._reset(plan, left, devices)
         self._write(left)
 
     # ---- what was made ------------------------------------------------------------------------------------------------
@@ -184,28 +187,36 @@ class Routing:
             elif (SYSTEM_CONTROL / SIX / "conf" / "all" / "forwarding").read_text().strip() == "0":
                 plan.troubles.append(NOT_FORWARDED)
             self._change(SIX, device, values, made)
+        for family, of_family in ((FOUR, plan.four), (SIX, plan.six)):
+            if of_family.tables:
+                self._write_setting(SYSTEM_CONTROL / family / REFLECT, "1", made, written_down=True)
 
     def _change(self, family: str, device: str, values: Mapping[str, str], made: RoutingState) -> None:
         """Devices of ours go; what is changed of the operator's is written down. Raises HostFailed."""
         for name, value in values.items():
             file = SYSTEM_CONTROL / family / "conf" / device / name
-            try:
-                before = file.read_text().strip()
-                if before != value:
-                    if device in self._external.values():
-                        made.settings.setdefault(str(file), before)
-                        self._write(made)
-                    file.write_text(value)
-            except OSError as failure:
-                raise HostFailed("the host cannot forward", private=str(failure), code="vif_not_plugged") from failure
+            self._write_setting(file, value, made, written_down=device in self._external.values())
 
-    def _reset(self, plan: RoutePlan, made: RoutingState, devices: Mapping[str, _Device]) -> None:
-        for file, before in list(made.settings.items()):
-            device, six = Path(file).parent.name, f"/{SIX}/" in file
-            if device not in (plan.six if six else plan.four).forwarding:
-                if device in devices:
-                    Path(file).write_text(before)
-                del made.settings[file]
+    def _write_setting(self, file: Path, value: str, made: RoutingState, *, written_down: bool) -> None:
+        try:
+            before = file.read_text().strip()
+            if before != value:
+                if written_down:
+                    made.settings.setdefault(str(file), before)
+                    self._write(made)
+                file.write_text(value)
+        except OSError as failure:
+            raise HostFailed("the host cannot forward", private=str(failure), code="vif_not_plugged") from failure
+
+    async def _reset(self, plan: RoutePlan, made: RoutingState, devices: Mapping[str, _Device]) -> None:
+        gone = [each for each in made.settings if not _needs(plan, Path(each))]
+        shared = any(Path(each).name == REFLECT for each in gone) and await self._others_route()
+        _put_back({each: made.settings.pop(each) for each in gone}, devices, shared=shared)
+
+    async def _others_route(self) -> bool:
+        """Whether another agent of this machine does."""
+        tables = (await run("nft", "list", "tables", code="vif_not_plugged")).split()
+        return any(each.startswith(TABLE_PREFIX) and each != self.table for each in tables)
 
     # ---- nftables ----------------------------------------------------------------------------------------------------
 
@@ -224,6 +235,19 @@ class Routing:
             whole += f"table inet {self.table} {{\n{chains}}}\n"
         await run("nft", "-f", "-", given=whole, code="vif_not_plugged")
         self._written = chains
+
+
+def _needs(plan: RoutePlan, setting: Path) -> bool:
+    of_family = plan.six if SIX in setting.parts else plan.four
+    return bool(of_family.tables) if setting.name == REFLECT else setting.parent.name in of_family.forwarding
+
+
+def _put_back(settings: Mapping[str, str], devices: Mapping[str, _Device], *, shared: bool) -> None:
+    """As far as the device is there. `shared`: what is not of a device stays."""
+    for file, before in settings.items():
+        path = Path(file)
+        if not shared if path.name == REFLECT else path.parent.name in devices:
+            path.write_text(before)
 
 
 def _ports(seats: Mapping[str, Sequence[Seat]], described: Mapping[PortId, PortDescription]) -> list[RoutedPort]:
