@@ -142,11 +142,13 @@ async def test_a_move_shows_both_hosts_and_can_be_cancelled(running: Running) ->
     assert {f"  source: {source} ({left['cell']})", f"  destination: {there['host']} ({there['cell']})"} < {
         *describe(move)
     }
+    undone = running.delay_verb("destroy_guest")  # so that its way back can be seen
     for which, code in ((str(uuid.uuid4()), 404), (move["id"], 202)):
         reply = await admin.compute("POST", f"/ext/servers/{id}/moves/{which}/action", {"cancel": None})
         assert reply.status_code == code, reply.text
-    await until(lambda: moves(running, id), lambda seen: bool(seen[0]["operation"]) and seen[0]["operation"]["back"])
     gate.set()
+    await until(lambda: moves(running, id), lambda seen: bool(seen[0]["operation"]) and seen[0]["operation"]["back"])
+    undone.set()
     seen = await admin.settled(id)
     await running.wait_until_unlocked(id)
     assert (seen["status"], host_of(seen), "fault" in seen) == ("ACTIVE", source, False)
