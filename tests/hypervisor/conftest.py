@@ -26,7 +26,7 @@ TOGETHER = {
 }
 """Files whose tests share what one worker has made for them. All others go, test by test, to the worker that is free."""
 FIRST = {
-    "bandwidth", "disks_real", "driver_failures", "driver_real", "filters", "guest_cloud", "guest_services", "host_input", "killed", "live",
+    "bandwidth", "disks_real", "driver_failures", "driver_real", "filters", "guest_cloud", "guest_services", "host_input", "icmp_errors", "killed", "live",
     "neutron_ovs", "newcomer", "open_vswitch", "set", "three_hosts", "up",
 }  # fmt: skip
 """Files of `make test-hypervisor`: what a driver must do, wires, and whole clouds. All others are in `make test-hypervisor-all`, too."""

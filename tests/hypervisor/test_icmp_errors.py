@@ -1,18 +1,13 @@
-"""What a host's routers say of packets that they cannot deliver. There are no guests in it, only namespaces, so `make test-all` has it, too."""
+"""What a host's routers say of packets that they cannot deliver. There are no guests in it, only namespaces."""
 
 import json
-import os
-import shutil
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
-pytestmark = pytest.mark.skipif(
-    os.geteuid() != 0 or not all(map(shutil.which, ("unshare", "ip", "nft", "ping"))),
-    reason="needs root, iproute2, nftables and ping",
-)
+pytestmark = [pytest.mark.hypervisor, pytest.mark.hypervisor_ci]
 
 LIFETIME, SIZE = ("Time to live exceeded", "Hop limit"), ("Frag needed", "Packet too big")
 NOBODY, NO_WAY = ("Destination Host Unreachable", "Address unreachable"), ("Destination Host Unreachable", "No route")
