@@ -1,4 +1,4 @@
-"""CPU of each move: of the cloud's one process, its hosts included, and what it spends in the same time without moves."""
+"""CPU of each move, and of a delete: of the cloud's one process, its hosts included, and what it spends in the same time without moves."""
 
 import asyncio
 from collections.abc import Sequence
@@ -43,12 +43,16 @@ async def _servers(running: BenchCloud) -> list[str]:
     return [row["id"] for row in rows][:SERVERS]
 
 
-async def _ask(running: BenchCloud, servers: Sequence[str], move: MoveOrder) -> None:
+async def _ask(running: BenchCloud, servers: Sequence[str], move: MoveOrder | None) -> None:
+    """Give one order to every server; None: a delete."""
     room = asyncio.Semaphore(IN_FLIGHT)
 
     async def one(server: str) -> None:
         async with room:
-            await running.compute.call("POST", f"/servers/{server}/action", move.body)
+            if move is None:
+                await running.compute.call("DELETE", f"/servers/{server}", expect=204)
+            else:
+                await running.compute.call("POST", f"/servers/{server}/action", move.body)
 
     async with asyncio.TaskGroup() as group:
         for server in servers:
@@ -77,21 +81,27 @@ async def _idle_ms_per_s(running: BenchCloud) -> float:
 
 
 async def moves(table: Table) -> None:
-    """Milliseconds of CPU for each move, on SQLite, with one port each; what the cloud spends idle is taken off."""
+    """Milliseconds of CPU for each move and a delete, on SQLite, with one port each; what the cloud spends idle is taken off."""
     with backing("sqlite") as found:
         async with cloud(found, hosts=HOSTS) as running:
             await running.boot(SERVERS, in_flight=IN_FLIGHT)
             servers = await _servers(running)
             idle = await _idle_ms_per_s(running)
-            for move in MOVES:
+            for move in (*MOVES, None):
                 await running.command("begin")
                 began = asyncio.get_running_loop().time()
                 await _ask(running, servers, move)
-                await _done(running, servers, move.until)
+                if move is not None:
+                    await _done(running, servers, move.until)
                 spent = await running.command("settle")
                 took_s = asyncio.get_running_loop().time() - began
                 ms = (float(spent["cpu_s"]) * 1000 - idle * took_s) / len(servers)
                 table.add(
-                    BenchRow(f"CPU of one: {move.name}", ms, "ms", note=f"{len(servers)} of them in {took_s:.1f} s")
+                    BenchRow(
+                        f"CPU of one: {move.name if move else 'delete'}",
+                        ms,
+                        "ms",
+                        note=f"{len(servers)} of them in {took_s:.1f} s",
+                    )
                 )
             table.add(BenchRow("taken off: what the idle cloud spends", idle, "ms/s", note=f"{HOSTS} hosts"))
