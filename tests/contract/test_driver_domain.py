@@ -285,11 +285,36 @@ def test_features_are_as_flavor_and_image_ask() -> None:
     assert {each.get("packed") for each in attributes(packed, "devices/disk/driver")} == {"on"}
     on_q35 = of_image(hw_viommu_model="intel", hw_machine_type="q35")
     assert attributes(on_q35, "devices/iommu") == [{"model": "intel"}]
-    with pytest.raises(HostFailed, match="q35 is needed"):
-        of_image(hw_viommu_model="intel")
-    for refused in ({"hw__sound_model": "virtio"}, {"hw__redirected_usb_ports": "2"}):
-        with pytest.raises(HostFailed, match="cannot make"):
-            of_flavor(**refused)
+
+
+@pytest.mark.parametrize(
+    ("specs", "properties", "why"),
+    [
+        ({}, {"hw_viommu_model": "intel"}, "q35 is needed"),
+        ({"hw:sound_model": "virtio"}, {}, "cannot make"),
+        ({"hw:redirected_usb_ports": "2"}, {}, "cannot make"),
+        ({"hw:maxphysaddr_mode": "passthrough"}, {}, "emulated"),
+        ({"hw:maxphysaddr_mode": "emulate"}, {}, "hw:maxphysaddr_bits"),
+        ({"hw:pmu": "true"}, {"hw_pmu": "false"}, "conflicts"),
+        ({"hw:sound_model": "ich9"}, {"hw_sound_model": "ac97"}, "conflicts"),
+    ],
+)
+def test_features_are_refused_of_new_guests_alone(specs: dict[str, str], properties: dict[str, str], why: str) -> None:
+    """A guest that an earlier release made has none of it, and is switched on, moved and evacuated without it."""
+    spec = GuestSpec(ONE, "web", 4, 512, 10, extra_specs=specs, image_properties=properties)
+    with pytest.raises(HostFailed, match=why) as refused:
+        refuse_unmade(spec, ABLE)
+    assert refused.value.code == "not_supported"
+    without = made()
+    for each in (
+        "devices/sound",
+        "devices/iommu",
+        "devices/controller[@type='usb']",
+        "cpu/maxphysaddr",
+        "features/pmu",
+    ):
+        found = made(extra_specs=specs, image_properties=properties).findall(each)
+        assert [*map(ET.tostring, found)] == [*map(ET.tostring, without.findall(each))]
 
 
 @pytest.mark.parametrize(

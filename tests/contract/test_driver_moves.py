@@ -10,6 +10,7 @@ import pytest
 from tests.helpers.told_domain import ONE, ToldDriver, told_driver
 
 from moorage.drivers.libvirt import disks
+from moorage.drivers.libvirt.host_facts import MachineFacts
 from moorage.drivers.libvirt.records import GuestRecord
 from moorage.model.errors import HostFailed
 from moorage.model.guest import PowerState
@@ -55,6 +56,21 @@ async def test_what_a_guest_left_that_departed_makes_way(driver: ToldDriver) -> 
     for _ in range(2):
         assert await driver.take_guest(record.spec, "move") is PowerState.SHUTDOWN
         assert root_of(driver).startswith(b"QFI")
+
+
+async def test_a_guest_of_an_earlier_release_moves_with_what_it_never_had(driver: ToldDriver) -> None:
+    driver._machine = MachineFacts("x86_64", "/usr/bin/qemu", "qemu", (), {}, 7_002_000)
+    record, asks = driver._records.of(ONE), {"hw_sound_model": "virtio", "hw_not_known": "1"}
+    running = msgspec.structs.replace(record.spec, image_properties=asks, existed=True)
+    with pytest.raises(HostFailed, match="virtio"):
+        await driver.rebuild_guest(running, preserve_ephemeral=False)
+    assert (driver.domain.power, root_of(driver)) == (PowerState.RUNNING, b"old"), "another image is refused first"
+    driver._records.keep(msgspec.structs.replace(record, spec=running))
+    driver._drop_arriving(ONE)
+    other = msgspec.structs.replace(running, extra_specs={"hw:pmu": "true"})
+    with pytest.raises(HostFailed, match="virtio"):
+        await driver.take_guest(other, "another flavor")
+    assert await driver.take_guest(running, "same flavor") is PowerState.SHUTDOWN
 
 
 async def test_a_disk_that_names_a_file_of_this_host_is_not_taken(driver: ToldDriver, tmp_path: Path) -> None:

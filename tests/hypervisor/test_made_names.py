@@ -8,7 +8,8 @@ from tests.helpers import made_names
 from tests.helpers.libvirt_host import UEFI_DISK, a_spec
 
 from moorage.drivers.libvirt.driver import LibvirtDriver
-from moorage.model.guest import VifAddress, VifData
+from moorage.model.errors import HostFailed
+from moorage.model.guest import PowerState, VifAddress, VifData
 from moorage.model.ids import NetworkId, PortId, ServerId, SubnetId
 
 pytestmark = pytest.mark.hypervisor
@@ -34,3 +35,24 @@ async def test_the_running_guest_has_what_was_asked(driver: LibvirtDriver, kind:
     await driver.start_guest(msgspec.structs.replace(spec, image_properties={**spec.image_properties, **properties}))
     domain = await driver._ask(ONE, lambda found: str(found.XMLDesc()))
     assert ET.fromstring(domain).find(shown.path) is not None, domain
+
+
+@pytest.mark.parametrize(
+    "properties",
+    [
+        {"hw_sound_model": "virtio", "hw_not_known": "1", "hw_cpu_policy": "dedicated"},
+        {"hw_viommu_model": "intel", "hw_redirected_usb_ports": "1", "hw_maxphysaddr_mode": "passthrough"},
+        {"hw_maxphysaddr_mode": "emulate"},
+    ],
+)
+async def test_a_guest_of_an_earlier_release_runs_without_what_is_refused_today(
+    driver: LibvirtDriver, properties: dict[str, str]
+) -> None:
+    """It is made here, as by an evacuation, and switched on again."""
+    spec = a_spec(ONE, vifs=(a_vif(),))
+    spec = msgspec.structs.replace(spec, image_properties={**spec.image_properties, **properties})
+    with pytest.raises(HostFailed) as refused:
+        await driver.start_guest(spec)
+    assert refused.value.code == "not_supported"
+    assert await driver.start_guest(msgspec.structs.replace(spec, existed=True)) is PowerState.RUNNING
+    assert await driver.reboot(ONE, hard=True) is PowerState.RUNNING

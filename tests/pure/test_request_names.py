@@ -42,6 +42,21 @@ def test_a_name_that_nova_publishes_has_a_row(kind: str) -> None:
     assert [name for name in NAMES[kind] if handling_of(name, TABLES[kind]) is None] == []
 
 
+def test_a_host_takes_the_names_of_glances_metadata_definitions() -> None:
+    """`etc/metadefs/compute-cpu-mode.json` and `compute-vcputopology.json` of Glance, by which Horizon offers them for flavors and images."""
+    offered = (
+        "cpu_mode",
+        "cpu_maxsockets",
+        "cpu_maxcores",
+        "cpu_maxthreads",
+        "cpu_sockets",
+        "cpu_cores",
+        "cpu_threads",
+    )
+    specs, properties = ({f"hw{mark}{each}": "1" for each in offered} for mark in (":", "_"))
+    assert request_names.unknown_names(specs, properties) == []
+
+
 def test_each_extra_spec_that_is_accepted_has_a_row() -> None:
     own = {"moorage:wait"}
     assert [name for name in EXACT if handling_of(name, request_names.EXTRA_SPECS) is None and name not in own] == []
@@ -228,6 +243,8 @@ def test_a_snapshot_keeps_what_hosts_are() -> None:
 def test_a_guest_that_exists_is_not_refused_for_what_it_never_had() -> None:
     specs = {"hw:cpu_policy": "dedicated", "hw:numa_nodes": "2", "hw:numa_cpus.0": "0", "hw:cpu_cores": "2"}
     assert settled(specs) == {"hw:cpu_cores": "2"}
+    sounds = {"hw:sound_model": "virtio", "hw_sound_model": "ich9"}
+    assert settled(sounds) == {"hw_sound_model": "ich9"}
 
 
 @pytest.mark.parametrize(

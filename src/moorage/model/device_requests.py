@@ -13,6 +13,8 @@ PACKED_TRAIT = "COMPUTE_NET_VIRTIO_PACKED"
 PASSTHROUGH_TRAIT, EMULATED_TRAIT = "COMPUTE_ADDRESS_SPACE_PASSTHROUGH", "COMPUTE_ADDRESS_SPACE_EMULATED"
 SOUND, USB, VIOMMU = "COMPUTE_SOUND_MODEL_", "COMPUTE_USB_MODEL_", "COMPUTE_VIOMMU_MODEL_"
 USB_PORTS_MAX = 15
+UNMADE_SOUND = frozenset({"virtio"})
+"""Models that hosts with real guests do not make."""
 SAME = ("maxphysaddr_mode", "maxphysaddr_bits", "sound_model", "usb_model", "redirected_usb_ports", "viommu_model")
 """Names for which flavor and image must not say different things."""
 SWITCHES = ("pmu", "virtio_packed_ring")

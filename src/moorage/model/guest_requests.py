@@ -8,6 +8,7 @@ a flavor keeps working: its moves ask for `settled` extra specs and properties.
 import re
 from collections.abc import Mapping, Sequence
 
+from moorage.model.device_requests import UNMADE_SOUND
 from moorage.model.errors import Invalid
 from moorage.model.request_values import boolean_of, cpus_of, integer_of
 
@@ -36,6 +37,7 @@ NAMES = (
 )  # fmt: skip
 """Without `hw:` and `hw_`; `numa_cpus.N` and `numa_mem.N` besides."""
 NUMBERED = ("numa_cpus.", "numa_mem.")
+SOUND_MODELS = ("hw:sound_model", "hw_sound_model")
 
 
 def check(vcpus: int, ram_mib: int, specs: Mapping[str, str], properties: Mapping[str, str]) -> None:
@@ -117,7 +119,11 @@ def unmade_names(specs: Mapping[str, str], properties: Mapping[str, str]) -> lis
 
 def settled(settings: Mapping[str, str]) -> dict[str, str]:
     """Return extra specs or properties without what no driver makes: a guest that exists has none of it, and is not refused for it."""
-    return {name: value for name, value in settings.items() if not is_unmade(name)}
+    return {
+        name: value
+        for name, value in settings.items()
+        if not is_unmade(name) and not (name in SOUND_MODELS and value in UNMADE_SOUND)
+    }
 
 
 def stands_for(resource: str) -> bool:

@@ -177,7 +177,7 @@ def _add_cpu(domain: ET.Element, spec: GuestSpec, around: Around) -> None:
         _add(cpu, "model", model, fallback="allow")
     if shape is not None:
         ET.SubElement(cpu, "topology", {part: str(getattr(shape, part)) for part in guest_hardware.PARTS})
-    machine_features.add_addresses(cpu, spec)
+    machine_features.add_addresses(cpu, spec, around.machine)
     if cpu.attrib or len(cpu):
         domain.append(cpu)
 

@@ -12,7 +12,7 @@ from xml.etree import ElementTree as ET
 import msgspec
 
 from moorage.drivers.config_drive import build
-from moorage.drivers.libvirt import disks
+from moorage.drivers.libvirt import disks, machine_features
 from moorage.drivers.libvirt.core import Core
 from moorage.drivers.libvirt.images import info, kind_of
 from moorage.drivers.libvirt.records import GuestRecord
@@ -78,6 +78,7 @@ class Life(Core):
                 record = GuestRecord(bare)
                 await self._make(record, spec.drive)
             else:
+                machine_features.refuse_new_features(old.spec, spec, self._machine)
                 await self._switch_off(server)
                 record = await self._make_second_disk(old, bare, spec.drive, preserve_ephemeral=preserve_ephemeral)
                 await asyncio.to_thread(self._records.tidy, server, record)

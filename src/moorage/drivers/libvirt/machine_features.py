@@ -3,14 +3,15 @@
 from collections.abc import Iterator
 from xml.etree import ElementTree as ET
 
+from moorage.drivers.libvirt.firmware import Q35, machine_type
 from moorage.drivers.libvirt.host_facts import MachineFacts
 from moorage.drivers.libvirt.refusals import cannot, not_here
 from moorage.model import guest_hardware, guest_requests, request_names
-from moorage.model.device_requests import MachineRequest, machine_request
+from moorage.model.device_requests import UNMADE_SOUND, MachineRequest, machine_request
+from moorage.model.errors import Invalid
 from moorage.model.guest import GuestSpec
 from moorage.model.image_requirements import emulation_trait
 
-Q35 = "q35"
 SPINLOCK_RETRIES = "8191"
 """As Windows guests are certified with."""
 HYPERV = ("relaxed", "vapic", "vpindex", "runtime", "synic", "reset", "frequencies", "tlbflush", "ipi")
@@ -19,11 +20,15 @@ VENDOR = "1234567890ab"
 WITH_COREINFO = frozenset({"i686", "x86_64", "aarch64"})
 LIMITS_OF_INTERFACES = "quota:vif_"
 ADDRESS_BITS = "48"
+X86 = "x86_64"
 
 
 def request_of(spec: GuestSpec) -> MachineRequest:
-    """What flavor and image ask of the machine. Raises Invalid for a contradiction."""
-    return machine_request(spec.extra_specs, spec.image_properties)
+    """What flavor and image ask of the machine. A contradiction asks for nothing: `refuse_features` refuses it of new guests."""
+    try:
+        return machine_request(spec.extra_specs, spec.image_properties)
+    except Invalid:
+        return MachineRequest()
 
 
 def refuse_unmade(spec: GuestSpec, machine: MachineFacts) -> None:
@@ -50,6 +55,35 @@ def refuse_unmade(spec: GuestSpec, machine: MachineFacts) -> None:
     arch = emulation_trait(properties).removeprefix("COMPUTE_ARCH_").lower()
     if arch and arch not in (machine.arch, "i686" if machine.arch == "x86_64" else machine.arch):
         raise cannot(f"guests of the architecture {arch} on {machine.arch}")
+    refuse_features(spec, machine)
+
+
+def refuse_features(spec: GuestSpec, machine: MachineFacts) -> None:
+    """Raises HostFailed for features of the machine that cannot be made here, and for a contradiction.
+
+    What is switched on later is not held against it: a guest of an earlier release runs without the feature, and goes on without it.
+    """
+    try:
+        wanted = machine_request(spec.extra_specs, spec.image_properties)
+    except Invalid as contradiction:
+        raise not_here(contradiction.public) from contradiction
+    if wanted.hpet and machine.arch != X86:
+        raise cannot(f"an HPET for guests of {machine.arch}")
+    if wanted.sound in UNMADE_SOUND:
+        raise cannot(f"sound devices of the model {wanted.sound}")
+    if wanted.usb_ports:
+        raise cannot("redirected USB ports, which need SPICE")
+    if why := _why_no_width(wanted.address_mode, machine) or _why_no_iommu(
+        wanted.viommu, machine, machine_type(spec, machine)
+    ):
+        raise not_here(why)
+
+
+def refuse_new_features(before: GuestSpec, spec: GuestSpec, machine: MachineFacts | None) -> None:
+    """Raises HostFailed, as `refuse_features` does, for what another flavor or image asks of a guest that exists."""
+    if (spec.extra_specs, spec.image_properties) != (before.extra_specs, before.image_properties):
+        assert machine is not None
+        refuse_features(spec, machine)
 
 
 def add_features(features: ET.Element, spec: GuestSpec, machine: MachineFacts) -> None:
@@ -73,10 +107,8 @@ def add_features(features: ET.Element, spec: GuestSpec, machine: MachineFacts) -
 
 
 def add_timers(clock: ET.Element, spec: GuestSpec, machine: MachineFacts) -> None:
-    """Of KVM's guests; emulated ones keep QEMU's own. Raises HostFailed where a timer cannot be made."""
-    hpet = request_of(spec).hpet
-    if hpet and machine.arch != "x86_64":
-        raise cannot(f"an HPET for guests of {machine.arch}")
+    """Of KVM's guests; emulated ones keep QEMU's own."""
+    hpet = request_of(spec).hpet and machine.arch == X86
     if machine.virt_type != "kvm":
         if hpet:
             ET.SubElement(clock, "timer", name="hpet", present="yes")
@@ -90,41 +122,45 @@ def add_timers(clock: ET.Element, spec: GuestSpec, machine: MachineFacts) -> Non
         ET.SubElement(clock, "timer", name="hypervclock", present="yes")
 
 
-def add_addresses(cpu: ET.Element, spec: GuestSpec) -> None:
+def add_addresses(cpu: ET.Element, spec: GuestSpec, machine: MachineFacts) -> None:
     """How wide the addresses of the guest's memory are."""
     wanted = request_of(spec)
-    if not wanted.address_mode:
+    if not wanted.address_mode or _why_no_width(wanted.address_mode, machine):
         return
     element = ET.SubElement(cpu, "maxphysaddr", mode=wanted.address_mode)
     if wanted.address_bits and wanted.address_mode == "emulate":
         element.set("bits", str(wanted.address_bits))
 
 
-def devices(spec: GuestSpec, machine: MachineFacts, machine_type: str) -> Iterator[ET.Element]:
-    """Sound, USB and IOMMU. Raises HostFailed for what cannot be made here."""
+def _why_no_width(mode: str, machine: MachineFacts) -> str:
+    emulated = mode == "passthrough" and machine.virt_type != "kvm"
+    return "guests of this host are emulated, and have no addresses of the host's width" if emulated else ""
+
+
+def devices(spec: GuestSpec, machine: MachineFacts, kind: str) -> Iterator[ET.Element]:
+    """Sound, USB and IOMMU, as far as they can be made here. `kind`: the machine's type."""
     wanted = request_of(spec)
-    if wanted.sound == "virtio":
-        raise cannot("sound devices of the model virtio")
-    if wanted.sound:
+    if wanted.sound and wanted.sound not in UNMADE_SOUND:
         yield ET.Element("sound", model=wanted.sound)
-    if wanted.usb_ports:
-        raise cannot("redirected USB ports, which need SPICE")
     if wanted.usb:
         yield ET.Element("controller", type="usb", index="0", model=wanted.usb)
-    if wanted.viommu:
-        yield _iommu(wanted.viommu, machine, machine_type)
+    if wanted.viommu and not _why_no_iommu(wanted.viommu, machine, kind):
+        yield _iommu(wanted.viommu, machine)
 
 
-def _iommu(model: str, machine: MachineFacts, machine_type: str) -> ET.Element:
-    right = {"x86_64": Q35, "aarch64": "virt"}.get(machine.arch)
-    if right is None or right not in machine_type:
-        raise not_here(
-            f"vIOMMU is not supported by the machine type '{machine_type or 'default'}' on {machine.arch}: {right or 'none'} is needed"
-        )
+def _why_no_iommu(model: str, machine: MachineFacts, kind: str) -> str:
+    """Return why it cannot be made here; empty: it can, or none is asked for."""
+    right = {X86: Q35, "aarch64": "virt"}.get(machine.arch)
+    if model and (right is None or right not in kind):
+        return f"vIOMMU is not supported by the machine type '{kind or 'default'}' on {machine.arch}: {right or 'none'} is needed"
+    if (model == "intel" and machine.arch != X86) or (model == "smmuv3" and machine.arch == X86):
+        return f"vIOMMU model {model} is not supported on {machine.arch}"
+    return ""
+
+
+def _iommu(model: str, machine: MachineFacts) -> ET.Element:
     if model == "auto":
-        model = "intel" if machine.arch == "x86_64" else "smmuv3"
-    if (model == "intel") != (machine.arch == "x86_64") and model != "virtio":
-        raise not_here(f"vIOMMU model {model} is not supported on {machine.arch}")
+        model = "intel" if machine.arch == X86 else "smmuv3"
     iommu = ET.Element("iommu", model=model)
     if model == "intel":
         ET.SubElement(

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import msgspec
 
-from moorage.drivers.libvirt import carrier, disks
+from moorage.drivers.libvirt import carrier, disks, machine_features
 from moorage.drivers.libvirt.carrier import MigrationAddress
 from moorage.drivers.libvirt.core import Core
 from moorage.drivers.libvirt.domain_xml import seat_volumes
@@ -128,6 +128,7 @@ class MovesPart(Core):
                 present = present.left
             before = await self._arrived(server, move) if present is None else present
             _refuse_shrinking(before.spec, spec)
+            machine_features.refuse_new_features(before.spec, spec, self._machine)
             if present is not None:
                 await self._switch_off(server)
                 await self._settle_overlay(present)

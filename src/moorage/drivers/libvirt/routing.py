@@ -130,7 +130,7 @@ class Routing:
         await keep_tables("-6", plan.six, left.tables, MadeRules(made.rules_v6, made_v6))
         await keep_arp_entries(plan.arp_entries, {*made.arp_entries} & devices.keys())
         await keep_addresses(plan.addresses, made.addresses, devices)
-        await self._reset(plan, left, devices)
+        await self._reset(plan, left)
         self._write(left)
 
     # ---- what was made ------------------------------------------------------------------------------------------------
@@ -208,10 +208,10 @@ class Routing:
         except OSError as failure:
             raise HostFailed("the host cannot forward", private=str(failure), code="vif_not_plugged") from failure
 
-    async def _reset(self, plan: RoutePlan, made: RoutingState, devices: Mapping[str, _Device]) -> None:
+    async def _reset(self, plan: RoutePlan, made: RoutingState) -> None:
         gone = [each for each in made.settings if not _needs(plan, Path(each))]
         shared = any(Path(each).name == REFLECT for each in gone) and await self._others_route()
-        _put_back({each: made.settings.pop(each) for each in gone}, devices, shared=shared)
+        _put_back({each: made.settings.pop(each) for each in gone}, shared=shared)
 
     async def _others_route(self) -> bool:
         """Whether another agent of this machine does."""
@@ -242,11 +242,11 @@ def _needs(plan: RoutePlan, setting: Path) -> bool:
     return bool(of_family.tables) if setting.name == REFLECT else setting.parent.name in of_family.forwarding
 
 
-def _put_back(settings: Mapping[str, str], devices: Mapping[str, _Device], *, shared: bool) -> None:
-    """As far as the device is there. `shared`: what is not of a device stays."""
+def _put_back(settings: Mapping[str, str], *, shared: bool) -> None:
+    """As far as the device, or IPv6, is there. `shared`: what is not of a device stays."""
     for file, before in settings.items():
         path = Path(file)
-        if not shared if path.name == REFLECT else path.parent.name in devices:
+        if path.exists() and not (shared and path.name == REFLECT):
             path.write_text(before)
 
 

@@ -23,6 +23,8 @@ EXTRA_SPECS = {
         "hw_rng:rate_bytes", "hw_rng:rate_period", "hw_video:ram_max_mb", "quota:cpu_shares", "quota:cpu_period", "quota:cpu_quota",
         "quota:disk_{stat}_{metric}_sec",
     ),
+    **alike(Fate.NO_EFFECT, "in Glance's metadata definitions, so flavors have them; Nova reads `hw:cpu_max_…`, and the mode from its settings",
+        "hw:cpu_maxsockets", "hw:cpu_maxcores", "hw:cpu_maxthreads", "hw:cpu_mode"),
     **alike(Fate.NO_EFFECT, "bursts are not read by Nova's libvirt driver", "quota:disk_{stat}_{metric}_sec_max", "quota:disk_{stat}_{metric}_sec_max_length"),
     **alike(
         Fate.MADE, _MACHINE,

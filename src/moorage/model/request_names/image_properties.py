@@ -44,6 +44,8 @@ IMAGE_PROPERTIES = {
         "img_config_drive", "img_mappings", "mappings", "img_root_device_name", "root_device_name", "os_require_quiesce",
     ),
     **alike(Fate.NO_EFFECT, "the usual model is made, as by Nova, which does not read it either", "hw_rng_model"),
+    **alike(Fate.NO_EFFECT, "in Glance's metadata definitions, so images have them; Nova reads `hw_cpu_max_…`, and the mode from its settings",
+        "hw_cpu_maxsockets", "hw_cpu_maxcores", "hw_cpu_maxthreads", "hw_cpu_mode"),
     **alike(Fate.NO_EFFECT, "no floppies are made, as by Nova's libvirt driver", "hw_floppy_bus"),
     **alike(Fate.NO_EFFECT, "only for a PCI alias, which is refused; `socket` asks for a trait", "hw_pci_numa_affinity_policy"),
     **alike(Fate.NO_EFFECT, "Nova's [glance] verify_glance_signatures is off by default",
