@@ -54,7 +54,8 @@ def test_a_host_takes_the_names_of_glances_metadata_definitions() -> None:
         "cpu_threads",
     )
     specs, properties = ({f"hw{mark}{each}": "1" for each in offered} for mark in (":", "_"))
-    assert request_names.unknown_names(specs, properties) == []
+    assert request_names.unknown_names(specs) == []
+    assert [each for each in properties if handling_of(each, request_names.IMAGE_PROPERTIES) is None] == []
 
 
 def test_each_extra_spec_that_is_accepted_has_a_row() -> None:
@@ -248,18 +249,15 @@ def test_a_guest_that_exists_is_not_refused_for_what_it_never_had() -> None:
 
 
 @pytest.mark.parametrize(
-    ("specs", "properties", "named"),
+    ("specs", "named"),
     [
-        ({"hw:not_yet": "1", "hw:watchdog_action": "reset"}, {}, "hw:not_yet"),
-        ({"quota:not_yet": "1"}, {}, "quota:not_yet"),
-        ({}, {"hw_not_yet": "1", "hw_disk_bus": "virtio"}, "hw_not_yet"),
+        ({"hw:not_yet": "1", "hw:watchdog_action": "reset"}, "hw:not_yet"),
+        ({"quota:not_yet": "1"}, "quota:not_yet"),
     ],
 )
-def test_a_host_refuses_a_name_that_its_release_does_not_know(
-    specs: dict[str, str], properties: dict[str, str], named: str
-) -> None:
+def test_a_host_refuses_an_extra_spec_that_its_release_does_not_know(specs: dict[str, str], named: str) -> None:
     with pytest.raises(HostFailed, match=f"guests with {named}, which its release does not know") as refused:
-        refuse_unmade(GuestSpec(SERVER, "web", 4, 512, extra_specs=specs, image_properties=properties), MACHINE)
+        refuse_unmade(GuestSpec(SERVER, "web", 4, 512, extra_specs=specs), MACHINE)
     assert refused.value.code == "not_supported"
 
 
@@ -270,7 +268,7 @@ def test_names_of_a_site_are_not_looked_at() -> None:
         "aggregate_instance_extra_specs:ssd": "true",
         "hw:watchdog_action": "reset",
     }
-    properties = {"site_rack": "7", "hw_disk_bus": "virtio", "os_distro": "debian"}
+    properties = {"site_rack": "7", "hw_disk_bus": "virtio", "hw_of_nobody": "1", "os_distro": "debian"}
     refuse_unmade(GuestSpec(SERVER, "web", 4, 512, extra_specs=specs, image_properties=properties), MACHINE)
 
 

@@ -36,7 +36,7 @@ def refuse_unmade(spec: GuestSpec, machine: MachineFacts) -> None:
     a site may have told Placement that this host has it, and a newer API may have accepted what this release does not know.
     """
     properties, specs = spec.image_properties, spec.extra_specs
-    if unknown := request_names.unknown_names(specs, properties):
+    if unknown := request_names.unknown_names(specs):
         raise cannot(f"guests with {', '.join(unknown)}, which its release does not know")
     if wanted := guest_requests.unmade_names(specs, properties):
         raise cannot(f"guests with {', '.join(wanted)}")
