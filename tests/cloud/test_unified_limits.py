@@ -8,7 +8,10 @@ from tests.cloud.conftest import Running, Start
 
 from moorage.main import limits_command
 from moorage.main.config import Hosts, Quota
+from moorage.model.errors import Unavailable
+from moorage.model.unified_limits import UnifiedLimits
 from moorage.operations import unified_limits
+from moorage.operations.class_counts import ClassCounts
 
 UNIFIED = Quota(driver="unified_limits")
 
@@ -83,6 +86,36 @@ async def test_disks_are_counted_from_the_servers_that_exist(start: Start) -> No
         third = await demo.active("again", networks="none")
         for each in (second, third):
             await demo.gone(each["id"])
+
+
+async def test_boots_at_once_do_not_exceed_a_limit_of_disks(start: Start) -> None:
+    async with start(hosts=Hosts(count=2), quota=UNIFIED) as running, running.person("demo", "demo") as demo:
+        await register(running, servers=-1)
+        first = await demo.active("before", networks="none")
+        gib = (await demo.compute("GET", f"/servers/{first['id']}")).json()["server"]["flavor"]["disk"]
+        await register(running, CLASS_DISK_GB=3 * gib)
+        replies = await asyncio.gather(*(demo.ask_boot(f"s{number}", networks="none") for number in range(6)))
+        assert sorted(each.status_code for each in replies) == [202] * 2 + [403] * 4
+        assert all("Resource class:DISK_GB" in refused(each) for each in replies if each.status_code == 403)
+        for each in replies:
+            if each.status_code == 202:
+                await demo.gone(each.json()["server"]["id"])
+        await demo.gone(first["id"])
+
+
+async def test_only_who_takes_from_a_quota_waits_for_its_count(start: Start, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def cell_is_out(_: ClassCounts, limits: UnifiedLimits) -> None:
+        if limits.limited_classes():
+            raise Unavailable("The cell cell1 does not answer.")
+
+    monkeypatch.setattr(ClassCounts, "ready", cell_is_out)
+    async with start(hosts=Hosts(count=1), quota=UNIFIED) as running, running.person("demo", "demo") as demo:
+        await register(running, servers=-1, CLASS_DISK_GB=1000)
+        assert (await demo.ask_boot("counted", networks="none")).status_code == 503
+        assert (await demo.compute("GET", "/limits")).status_code == 200
+        assert (await running.admin.compute("GET", f"/os-quota-sets/{demo.project}")).status_code == 200
+        group = {"server_group": {"name": "g", "policy": "affinity"}}
+        assert (await demo.compute("POST", "/os-server-groups", group)).status_code == 200
 
 
 async def test_key_pairs_groups_and_metadata_are_limited(start: Start) -> None:

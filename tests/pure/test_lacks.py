@@ -13,8 +13,8 @@ from moorage.model.request_groups import RequestGroup
 from moorage.model.waiting import WaitingLimits, requested_limit_s
 from moorage.model.world import Ask, GroupAsk, NicRequirement
 from moorage.placement.cache.freed import Freed, NotingCache
-from moorage.scheduler.lacks import _KEYS, CAUSES, HOSTS_ONLY, causes_of, kind_of, lacks
-from moorage.scheduler.profile import FILTERS
+from moorage.scheduler.lacks import _KEYS, CAUSES, causes_of, kind_of, lacks
+from moorage.scheduler.profile import FILTERS, HOSTS_ONLY
 from moorage.store.region.placement.change_feed import ProviderChanges
 
 SEGMENT, OTHER = ProviderId("segment"), ProviderId("other")
@@ -148,7 +148,7 @@ def test_every_filter_says_what_a_request_lacks() -> None:
     """Else a server that waits is not woken by what the filter refuses for."""
     missing = [judge.__name__ for judge in FILTERS if judge not in _KEYS and judge not in HOSTS_ONLY]
     assert not missing, (
-        f"add to `_KEYS` in scheduler/lacks.py, or to `HOSTS_ONLY` if only a changed host helps: {missing}"
+        f"add to `_KEYS` in scheduler/lacks.py, or to `HOSTS_ONLY` in scheduler/profile.py if only a changed host helps: {missing}"
     )
     both = [judge.__name__ for judge in HOSTS_ONLY if judge in _KEYS]
-    assert not both, f"keep in one of `_KEYS` and `HOSTS_ONLY` of scheduler/lacks.py: {both}"
+    assert not both, f"keep in one of `_KEYS` of scheduler/lacks.py and `HOSTS_ONLY` of scheduler/profile.py: {both}"

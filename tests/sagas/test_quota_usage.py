@@ -6,9 +6,10 @@ from typing import Any
 import pytest
 from tests.helpers.reconciled_region import BOOT, kept, small
 
+from moorage.conductor.class_usage import correct_classes, wrong_classes
 from moorage.conductor.reconcilers.quota_usage import CorrectedUsage, QuotaUsage, QuotaUsageDone
 from moorage.model.ids import OperationId
-from moorage.store.region import quotas, user_quotas
+from moorage.store.region import class_usage, counts, quotas, user_quotas
 from moorage.store.region import servers as region_servers
 from moorage_testing.region_fixture import PROJECT, SERVER, SmallRegion, a_server
 
@@ -20,6 +21,7 @@ __all__ = ["small"]
 
 ONE = {"instances": 1, "cores": 1, "ram": 64}
 NONE = {"instances": 0, "cores": 0, "ram": 0}
+DISK = "class:DISK_GB"
 
 
 async def test_quota_usage_already_fine(small: SmallRegion) -> None:
@@ -85,3 +87,29 @@ async def test_a_count_is_dropped_when_an_operation_began_meanwhile(small: Small
     assert (await QuotaUsage(small.context).run()).mended == ()
     cell.read = plain  # type: ignore[method-assign]
     assert (await QuotaUsage(small.context).run()).mended == (CorrectedUsage(PROJECT, NONE, ONE),)
+
+
+async def test_counters_of_classes_are_corrected(small: SmallRegion) -> None:
+    """Only those that exist; while an operation is running or a cell has lost a record they stay."""
+    for wrong in (0, 9):
+        await small.region.write(lambda tx, used=wrong: class_usage.recount(tx, PROJECT, {DISK: used}))
+        mended = CorrectedUsage(PROJECT, {DISK: wrong}, {DISK: 1})
+        assert (await QuotaUsage(small.context, mends=False).run()).mended == (mended,)
+        assert (await QuotaUsage(small.context).run()).mended == (mended,)
+        assert await small.region.read(lambda tx: class_usage.usage(tx, PROJECT)) == {DISK: 1}
+    await small.region.write(lambda tx: class_usage.recount(tx, PROJECT, {DISK: 0}))
+    await small.hand_to(OperationId("somebody"))
+    assert (await QuotaUsage(small.context).run()).mended == ()
+
+
+async def test_a_count_of_classes_is_dropped_when_an_operation_began_meanwhile(small: SmallRegion) -> None:
+    await small.region.write(lambda tx: class_usage.recount(tx, PROJECT, {DISK: 0}))
+    doings = await small.region.read(counts.doings)
+    ((project, before, now),) = await wrong_classes(small.context, doings, ())
+    await small.hand_to(OperationId("somebody"))
+    await small.region.write(lambda tx: region_servers.release(tx, SERVER, OperationId("somebody")))
+    assert not await correct_classes(small.context, project, before, now, doings.get(project))
+    await small.region.write(lambda tx: class_usage.recount(tx, PROJECT, {DISK: 5}))
+    doings = await small.region.read(counts.doings)
+    assert not await correct_classes(small.context, project, before, now, doings.get(project)), "the counter is another"
+    assert await small.region.read(lambda tx: class_usage.usage(tx, PROJECT)) == {DISK: 5}

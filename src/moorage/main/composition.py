@@ -40,6 +40,7 @@ from moorage.model.fence_proof import FencePlugin
 from moorage.model.ids import CellId, ConductorId
 from moorage.model.service_health import CircuitSeen
 from moorage.operations.cell_databases import Cells, circuits_of
+from moorage.operations.class_counts import ClassCounts
 from moorage.operations.context import SagaContext, SagaSettings
 from moorage.operations.encryption import Encryption
 from moorage.operations.gate_watch import GateWatch
@@ -173,7 +174,7 @@ async def open_region(
         clients = replace(clients, network=open_flat(config, databases.region, engine))
     segments = None if flat or config.network.reports else Segments(clients.network, engine)
     notifications = open_notifications(config, bus)
-    limits = await open_limits(config, clients, databases)
+    limits = await open_limits(config, clients)
     context = SagaContext(
         region=databases.region,
         cells=Cells(databases.cells),
@@ -221,6 +222,7 @@ async def open_region(
         fence=_fence(config),
         notification_writer=None if notifications is None else notifications.notification_writer,
         unified_limits=None if limits is None else limits.of,
+        count_classes=ClassCounts(databases.region, {str(cell): each for cell, each in databases.cells.items()}).ready,
     )
     pin = config.upgrade_levels.compute
 

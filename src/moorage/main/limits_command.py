@@ -96,12 +96,17 @@ async def _scan(
     for name in missing:
         warn_line(f"{name}: no registered limit")
     if silent:
-        warn_line(f"cells {', '.join(silent)} did not answer: what their servers ask for is not known")
-    if not missing:
-        warn_line("all classes of resources have registered limits")
-        return DONE
-    warn_line('create registered limits for them before [quota] driver = "unified_limits" is set')
-    return MISSING
+        print(
+            f"moorage: cells {', '.join(silent)} did not answer: what their servers ask for is not known",
+            file=sys.stderr,
+        )
+    if missing:
+        warn_line('create registered limits for them before [quota] driver = "unified_limits" is set')
+        return MISSING
+    if silent:
+        return NO_DATABASE
+    warn_line("all classes of resources have registered limits")
+    return DONE
 
 
 def main(argv: list[str]) -> int:

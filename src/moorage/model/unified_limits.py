@@ -61,10 +61,6 @@ class UnifiedLimits(msgspec.Struct, frozen=True):
             return max(configured, NO_LIMIT)
         return 0 if (name in self.listed) == (self.strategy == "require") else NO_LIMIT
 
-    def class_limit(self, name: str) -> int:
-        """The same for a class that the counters of cores and memory do not count."""
-        return NO_LIMIT if name in COUNTED_CLASSES else self.limit(name)
-
     def limited_classes(self) -> frozenset[str]:
         """The classes with a limit that only a counter of their own tells whether it is kept."""
         named = {*self.registered, *self.own} - COUNTED_CLASSES

@@ -156,9 +156,17 @@ class SagaContext:
     """True: nothing is written, and `Previewed` is raised with the operations that would be accepted."""
     unified_limits: Callable[[str], Awaitable[UnifiedLimits]] | None = None
     """Project → its limits at the identity service; None: those of `os-quota-sets` hold."""
+    count_classes: Callable[[UnifiedLimits], Awaitable[None]] | None = None
+    """Sees to it that the classes of resources are counted that these limits limit."""
 
     async def limits_of(self, project: str) -> Limits:
-        """What a project is held to. Raises Unavailable when the identity service's limits hold and are not known."""
-        if self.unified_limits is not None:
-            return await self.unified_limits(project)
-        return {**DEFAULT_LIMITS, **(self.settings.quota or {})}
+        """What a project is held to, for who takes from its quota next.
+
+        Raises Unavailable when the identity service's limits hold and are not known, or what they limit is not counted.
+        """
+        if self.unified_limits is None:
+            return {**DEFAULT_LIMITS, **(self.settings.quota or {})}
+        limits = await self.unified_limits(project)
+        if self.count_classes is not None:
+            await self.count_classes(limits)
+        return limits

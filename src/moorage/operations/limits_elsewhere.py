@@ -7,8 +7,8 @@ import time
 from collections.abc import Awaitable, Callable
 
 from moorage.model.errors import Problem
+from moorage.model.unified_limits import COMPUTE
 
-COMPUTE = "compute"
 KEPT_S = 60.0
 NAMES_SAID_MAX = 20
 

@@ -3,7 +3,8 @@
 What is there already stays as it is, so that it may be repeated. Limits of single users have no counterpart there.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
+from functools import partial
 from typing import Protocol
 
 import msgspec
@@ -47,43 +48,41 @@ async def migrate(
     report_line: Callable[[str], None],
 ) -> LimitsMigrated:
     """Create the limits that are missing. `report_line`: called with a sentence about each. Raises a Problem when limits cannot be read."""
-    failed: list[str] = []
     usual = _unified(await region.read(lambda tx: quotas.class_limits(tx, quotas.DEFAULT_CLASS, defaults)))
     registered = await identity.registered()
-    for name, limit in usual.items():
-        if name in registered:
-            report_line(f"registered limit {name} = {registered[name]} exists and stays")
-            continue
-        report_line(f"registered limit {name} = {limit} is created")
-        if dry_run:
-            continue
-        try:
-            await identity.register(name, limit)
-            registered[name] = limit
-        except Problem as problem:
-            failed.append(f"the registered limit {name} was not created: {problem.public}")
+    create = partial(_create_missing, dry_run=dry_run, report_line=report_line)
+    failed = await create(usual, registered, identity.register, lambda name: f"registered limit {name}")
     if project is not None:
-        failed += await _migrate_project(region, identity, project, dry_run=dry_run, report_line=report_line)
+        own = _unified(await region.read(lambda tx: quotas.own_limits(tx, project)))
+        existing = await identity.of_project(project)
+        limit = partial(identity.limit_project, project)
+        failed += await create(own, existing, limit, lambda name: f"limit {name} of project {project}")
     return LimitsMigrated(tuple(failed), registered)
 
 
-async def _migrate_project(
-    region: Database, identity: Limiter, project: str, *, dry_run: bool, report_line: Callable[[str], None]
+async def _create_missing(
+    wanted: Mapping[str, int],
+    existing: dict[str, int],
+    create: Callable[[str, int], Awaitable[None]],
+    named: Callable[[str], str],
+    *,
+    dry_run: bool,
+    report_line: Callable[[str], None],
 ) -> list[str]:
+    """Create those that do not exist, and add them to `existing`. Returns sentences about those that were refused."""
     failed: list[str] = []
-    own = _unified(await region.read(lambda tx: quotas.own_limits(tx, project)))
-    existing = await identity.of_project(project)
-    for name, limit in own.items():
+    for name, limit in wanted.items():
         if name in existing:
-            report_line(f"limit {name} = {existing[name]} of project {project} exists and stays")
+            report_line(f"{named(name)} = {existing[name]} exists and stays")
             continue
-        report_line(f"limit {name} = {limit} of project {project} is created")
+        report_line(f"{named(name)} = {limit} is created")
         if dry_run:
             continue
         try:
-            await identity.limit_project(project, name, limit)
+            await create(name, limit)
+            existing[name] = limit
         except Problem as problem:
-            failed.append(f"the limit {name} of project {project} was not created: {problem.public}")
+            failed.append(f"the {named(name)} was not created: {problem.public}")
     return failed
 
 

@@ -8,7 +8,7 @@ import asyncio
 import logging
 import time
 from collections import OrderedDict
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
 from typing import Literal, Protocol
 
 import msgspec
@@ -54,11 +54,9 @@ class UnifiedLimitsCache:
         self,
         source: LimitsSource,
         missing: MissingLimits,
-        ready: Callable[[UnifiedLimits], Awaitable[None]] | None = None,
         monotonic: Callable[[], float] = time.monotonic,
     ) -> None:
-        """`ready`: called with the limits before they are used, so that what they limit is counted."""
-        self._source, self._missing, self._ready, self._monotonic = source, missing, ready, monotonic
+        self._source, self._missing, self._monotonic = source, missing, monotonic
         self._known: OrderedDict[str, _Known] = OrderedDict()
         self._reads: dict[str, asyncio.Task[_Known]] = {}
         self._flat = False
@@ -76,10 +74,7 @@ class UnifiedLimitsCache:
             registered, own = await asyncio.gather(self._limits(""), self._limits(project))
         else:
             registered, own = await self._limits(""), dict[str, int]()
-        found = UnifiedLimits(project, registered, own, self._missing.strategy, self._missing.listed)
-        if project and self._ready is not None:
-            await self._ready(found)
-        return found
+        return UnifiedLimits(project, registered, own, self._missing.strategy, self._missing.listed)
 
     async def warnings(self) -> tuple[str, ...]:
         """Return what an operator should know, as sentences."""

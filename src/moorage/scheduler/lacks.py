@@ -20,23 +20,10 @@ import numpy as np
 from moorage.model.resources import IPV4_ADDRESS
 from moorage.model.world import Ask, Filter, World
 from moorage.scheduler.columns import short
-from moorage.scheduler.filters.aggregates import flavor_aggregates, tenant_isolation
-from moorage.scheduler.filters.devices import device_kinds, device_room, devices_in_all
-from moorage.scheduler.filters.host_hints import forced_host, hinted_hosts, host_it_leaves, tried_before
-from moorage.scheduler.filters.host_kinds import compute_capabilities, image_properties, unmade_requests
-from moorage.scheduler.filters.host_state import host_alive, host_enabled
-from moorage.scheduler.filters.network import network_reach, segment_addresses
+from moorage.scheduler.filters.devices import device_room, devices_in_all
+from moorage.scheduler.filters.network import segment_addresses
 from moorage.scheduler.filters.resource_fit import fits
 from moorage.scheduler.filters.server_group import server_group
-from moorage.scheduler.filters.traits import has_traits
-from moorage.scheduler.filters.zone_and_cell import (
-    agent_level,
-    availability_zone,
-    cell_allowed,
-    cell_answers,
-    cell_enabled,
-    cell_fits,
-)
 from moorage.scheduler.profile import Profile
 
 HOSTS = "hosts"
@@ -103,32 +90,7 @@ _KEYS: dict[Filter, Callable[[Ask, World], Iterable[str]]] = {
     segment_addresses: _addresses,
     server_group: _group,
 }
-
-HOSTS_ONLY: frozenset[Filter] = frozenset(
-    {
-        forced_host,
-        host_it_leaves,
-        tried_before,
-        host_enabled,
-        host_alive,
-        agent_level,
-        cell_allowed,
-        cell_enabled,
-        cell_answers,
-        cell_fits,
-        availability_zone,
-        hinted_hosts,
-        tenant_isolation,
-        flavor_aggregates,
-        image_properties,
-        compute_capabilities,
-        unmade_requests,
-        has_traits,
-        network_reach,
-        device_kinds,
-    }
-)
-"""Filters of what hosts are, not of how much is free: `hosts` is their only key.  Each other filter is in `_KEYS`."""
+"""Each filter that is not one of the profile's `HOSTS_ONLY`."""
 
 
 def causes_of(keys: Iterable[str]) -> tuple[str, ...]:

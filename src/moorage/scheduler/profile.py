@@ -74,6 +74,32 @@ ARRIVING: frozenset[Filter] = frozenset(
 )
 """Filters that apply only if the server is new on the host."""
 
+HOSTS_ONLY: frozenset[Filter] = frozenset(
+    {
+        forced_host,
+        host_it_leaves,
+        tried_before,
+        host_enabled,
+        host_alive,
+        agent_level,
+        cell_allowed,
+        cell_enabled,
+        cell_answers,
+        cell_fits,
+        availability_zone,
+        hinted_hosts,
+        tenant_isolation,
+        flavor_aggregates,
+        image_properties,
+        compute_capabilities,
+        unmade_requests,
+        has_traits,
+        network_reach,
+        device_kinds,
+    }
+)
+"""Filters of what hosts are, not of how much is free: only a changed host ends their refusal (`scheduler/lacks.py`)."""
+
 WEIGHERS: tuple[Weighing, ...] = (
     Weighing(ram, 1.0),
     Weighing(cpu, 1.0),

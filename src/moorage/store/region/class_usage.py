@@ -50,7 +50,7 @@ def take(tx: Tx, project: str, wants: Mapping[str, int], limits: UnifiedLimits |
     counters that exist go on. The caller holds the project's row of `quota_usage`.
     """
     used = usage(tx, project)
-    most = {name: -1 if limits is None else limits.class_limit(name) for name in wants}
+    most = {name: -1 if limits is None else limits.limit(name) for name in wants}
     over = tuple(
         Over(name, wants[name], used.get(name, 0), most[name])
         for name in sorted(wants)
